@@ -1,0 +1,41 @@
+//! The contract between the daemon (`pinion`) and the monitor (`pinmon`): two processes of different lifetimes.
+//!
+//! One `SOCK_SEQPACKET` Unix connection carries [`Envelope`]s as JSON, with file descriptors attached (`SCM_RIGHTS`).
+//! The daemon sends [`Request`]s, each with a sequence number; the monitor answers each with one [`Reply`] of the same
+//! number, and sends [`Event`]s of its own accord. A frame whose JSON is longer than [`INLINE_MAX`] travels in a sealed
+//! memfd that is attached first.
+//!
+//! ```text
+//! daemon                                  monitor
+//!   │ Hello{major, minor} ───────────────▶ │  refuses another major version
+//!   │ ◀──────────────── Welcome{instance}  │
+//!   │ Inventory ─────────────────────────▶ │  what do you hold? (after a daemon's restart)
+//!   │ ◀─ Holding × n, then Done            │
+//!   │ Adopt × n (descriptors) ───────────▶ │  here is what you must hold (after a monitor's death)
+//!   │ Create (descriptors) ──────────────▶ │  cgroup, clone3; the child sets itself up and waits
+//!   │ ◀───── Created + pidfd, sync, tty    │
+//!   │ Start ─────────────────────────────▶ │  one byte; answers when execve succeeded or failed
+//!   │ ◀──────────────────────── Done       │
+//!   │ ◀─────────────── Event::Exited       │
+//!   │ Delete ────────────────────────────▶ │  cgroup removed, record forgotten
+//! ```
+//!
+//! Every request is idempotent or says `AlreadyExists`, so that a daemon that died between request and reply can ask again.
+
+mod attach;
+mod codec;
+mod failure;
+mod message;
+
+pub use attach::{Attachments, NamespaceKind, Role};
+pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, INLINE_MAX};
+pub use failure::{Failure, FailureKind};
+pub use message::{
+    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill, KillScope,
+    LogOptions, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, Welcome,
+};
+
+/// Major version of the contract: each side refuses another one.
+pub const MAJOR: u32 = 1;
+/// Minor version: raised when something was added that the other side may ignore.
+pub const MINOR: u32 = 0;

@@ -1,0 +1,21 @@
+//! The OCI runtime specification (1.3, Linux) as plain serde types.
+//!
+//! These are the words of `config.json`, not validated: `container` turns them into a valid plan once, at its edge.
+//! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and are
+//! not written back.
+
+mod linux;
+mod mount;
+mod process;
+mod resources;
+mod seccomp;
+mod spec;
+
+pub use linux::{Device, DeviceKind, IdMapping, Linux, Namespace, NamespaceType, Personality};
+pub use mount::Mount;
+pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
+pub use resources::{
+    BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Resources, ThrottleDevice, WeightDevice,
+};
+pub use seccomp::{Seccomp, SeccompArg, SyscallRule};
+pub use spec::{Hook, Hooks, Root, Spec};
