@@ -1,0 +1,74 @@
+//! The direction of dependencies, and what the small programs must never link.
+
+use std::{collections::BTreeMap, process::Command};
+
+use tidy::workspace_root;
+
+/// Crate → the crates of ours it may name. What is not here may not be named.
+const ALLOWED: [(&str, &[&str]); 15] = [
+    ("syscall", &[]),
+    ("oci", &[]),
+    ("seccomp", &["oci"]),
+    ("cgroup", &["oci", "syscall"]),
+    ("netns", &["syscall"]),
+    ("container", &["oci", "cgroup", "seccomp", "syscall"]),
+    ("monitor-api", &["oci", "syscall"]),
+    ("pinmon", &["monitor-api", "container", "cgroup", "seccomp", "oci", "syscall"]),
+    ("image", &["syscall"]),
+    ("network", &["netns", "syscall"]),
+    ("pod", &["oci", "seccomp", "cgroup", "netns", "network", "image", "monitor-api", "syscall"]),
+    ("cri-proto", &[]),
+    ("cri", &["pod", "cri-proto"]),
+    ("pinion", &["cri", "pod", "cri-proto", "syscall"]),
+    ("pinion-bench", &["cri-proto"]),
+];
+
+/// Crates that go into small, single-threaded, static programs: no async runtime may reach them.
+const SMALL: [&str; 8] = ["syscall", "oci", "seccomp", "cgroup", "netns", "container", "monitor-api", "pinmon"];
+
+fn metadata() -> serde_json::Value {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(workspace_root())
+        .output()
+        .expect("cargo metadata runs");
+    assert!(out.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("cargo metadata is JSON")
+}
+
+#[test]
+fn crates_depend_downwards_only() {
+    let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let ours: Vec<&str> = packages.iter().map(|p| p["name"].as_str().expect("name")).collect();
+    let mut bad = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().expect("name");
+        let dependencies = package["dependencies"].as_array().expect("dependencies");
+        for dependency in dependencies.iter().filter(|d| d["kind"].is_null()) {
+            let on = dependency["name"].as_str().expect("name");
+            if ours.contains(&on) && !allowed.get(name).is_some_and(|list| list.contains(&on)) {
+                bad.push(format!("{name} → {on}"));
+            }
+        }
+    }
+    assert!(ours.len() >= ALLOWED.len(), "the workspace lost crates: {ours:?}");
+    assert!(bad.is_empty(), "ARCHITECTURE.md does not draw these arrows:\n{}", bad.join("\n"));
+}
+
+#[test]
+fn small_crates_link_no_async_runtime() {
+    for name in SMALL {
+        let out = Command::new(env!("CARGO"))
+            .args(["tree", "--package", name, "--edges", "normal", "--prefix", "none"])
+            .current_dir(workspace_root())
+            .output()
+            .expect("cargo tree runs");
+        assert!(out.status.success(), "cargo tree -p {name}: {}", String::from_utf8_lossy(&out.stderr));
+        let tree = String::from_utf8_lossy(&out.stdout);
+        for heavy in ["tokio ", "hyper ", "tonic ", "prost ", "reqwest ", "clap "] {
+            assert!(!tree.lines().any(|line| line.starts_with(heavy)), "{name} links {heavy}: a threaded program must not clone containers");
+        }
+    }
+}

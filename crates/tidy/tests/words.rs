@@ -1,0 +1,37 @@
+//! What no committed source may hold.
+
+use tidy::{rust_sources, workspace_root};
+
+/// Unfinished work, and tests that do not run.
+const BANNED: [&str; 6] = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!("), concat!("#[ign", "ore"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let mut bad = Vec::new();
+    for source in rust_sources() {
+        for (number, line) in source.text.lines().enumerate() {
+            if let Some(word) = BANNED.iter().find(|word| line.contains(**word)) {
+                bad.push(format!("{}:{}: {word}", source.path.display(), number + 1));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "finish or remove:\n{}", bad.join("\n"));
+}
+
+#[test]
+fn unsafe_code_lives_in_one_crate() {
+    let mut bad = Vec::new();
+    for source in rust_sources().iter().filter(|s| s.crate_name() != "syscall") {
+        let root = ["src/lib.rs", "src/main.rs"].iter().any(|end| source.path.ends_with(end));
+        if root && !source.text.contains("#![forbid(unsafe_code)]") {
+            bad.push(format!("{}: lacks #![forbid(unsafe_code)]", source.path.display()));
+        }
+    }
+    assert!(bad.is_empty(), "unsafe code belongs into crate syscall:\n{}", bad.join("\n"));
+}
+
+#[test]
+fn the_licence_is_there() {
+    let text = std::fs::read_to_string(workspace_root().join("LICENSE")).expect("LICENSE");
+    assert!(text.contains("Apache License") && text.contains("Version 2.0"));
+}
