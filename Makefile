@@ -1,0 +1,42 @@
+# Pinion. `make run` shows it, `make test` proves it; `make help` lists the rest.
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+OUT := target/dist
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+SMALL := target/$(HOST)/small
+
+.PHONY: help setup build run stop test lint bench install uninstall clean
+
+help: ## what there is to make
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## install what is missing to build and run (Debian packages)
+	@scripts/setup build
+
+build: setup ## build all programs into target/dist
+	@scripts/build release $(OUT)
+
+run: build ## build, start the daemon and run a pod of two containers
+	@scripts/demo $(OUT)
+
+stop: ## end what `make run` left
+	@scripts/demo-stop $(OUT)
+
+test: ## everything: unit, kernel, system; leaves the machine as it was
+	@scripts/test
+
+lint: setup ## formatting, lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bench: build ## pods side by side with the engines that are here (see docs/benchmarks.md)
+	@scripts/bench $(OUT) $(ARGS)
+
+install: build ## install into PREFIX (/usr/local), with unit file and completions
+	@scripts/install $(OUT) $(PREFIX)
+
+uninstall: ## remove what `make install` put there
+	@scripts/install --remove $(PREFIX)
+
+clean: ## remove what was built
+	cargo clean
