@@ -3,8 +3,9 @@
 #![allow(missing_docs, unused_variables, dead_code)]
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-pub use image::{Credentials, Image, Progress, Registries, Usage};
-pub use network::{PortMapping, Protocol};
+pub use image::{Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress, Progress, Registries, Stage, Store, Usage};
+pub use network::{Config as NetworkConfig, PortMapping, Protocol};
+pub use oci;
 
 /// Maps to a gRPC code in `cri`, to an exit code in the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +127,14 @@ pub struct ContainerStats { pub id: String, pub at: u64, pub cgroup: cgroup::Sta
 #[derive(Clone, Debug)]
 pub struct ExecOutput { pub stdout: Vec<u8>, pub stderr: Vec<u8>, pub exit_code: i32 }
 #[derive(Clone, Debug)]
-pub struct ExecRequest { pub command: Vec<String>, pub tty: bool, pub stdin: bool, pub stdout: bool, pub stderr: bool, pub size: Option<(u16, u16)> }
+pub struct ExecRequest {
+    /// Added to (or in place of) the container's.
+    pub env: Vec<(String, String)>,
+    /// `None`: the container's.
+    pub working_dir: Option<String>,
+    /// `UserChoice::Image`: the container's own user.
+    pub user: UserChoice,
+    pub command: Vec<String>, pub tty: bool, pub stdin: bool, pub stdout: bool, pub stderr: bool, pub size: Option<(u16, u16)> }
 /// Streams of a command or an attached container; dropping it ends a command's session, not the container.
 pub struct Session {
     pub stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
@@ -165,6 +173,8 @@ impl Engine {
     pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> { todo!() }
     pub async fn start_container(&self, id: &str) -> Result<(), Error> { todo!() }
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> { todo!() }
+    /// Sends a signal (1 to 64) to the first process, or to every process.
+    pub async fn kill_container(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> { todo!() }
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> { todo!() }
     pub fn container(&self, id: &str) -> Result<ContainerStatus, Error> { todo!() }
     pub fn containers(&self) -> Vec<ContainerStatus> { todo!() }
