@@ -1,0 +1,239 @@
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use tempfile::TempDir;
+
+use crate::{Outcome, Process, wait_until};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// What a test may want different from the defaults.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Lines added to the daemon's configuration file.
+    pub config: String,
+    /// Files placed into the folder of CNI configurations: name and text.
+    pub cni: Vec<(String, String)>,
+    /// Environment of the daemon.
+    pub env: Vec<(String, String)>,
+}
+
+/// A node of its own: namespaces, folders, daemon, monitor.
+pub struct Node {
+    /// Everything of this node on disk.
+    pub dir: TempDir,
+    /// Number of this node in the process, for names that must differ.
+    pub number: u32,
+    anchor: Child,
+    daemon: Option<Child>,
+    options: Options,
+}
+
+impl Node {
+    /// A node with a running daemon.
+    pub fn start() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// A node with a running daemon and other options.
+    pub fn with(options: Options) -> Self {
+        let mut node = Self::cold(options);
+        node.start_daemon();
+        node
+    }
+
+    /// A node whose daemon is not started yet.
+    pub fn cold(options: Options) -> Self {
+        let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a temporary folder");
+        // Containers of other users pass through here.
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).expect("chmod of the node's folder");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        for folder in ["cni", "data", "logs"] {
+            fs::create_dir(dir.path().join(folder)).expect("a folder of the node");
+        }
+        for (name, text) in &options.cni {
+            fs::write(dir.path().join("cni").join(name), text).expect("a CNI configuration");
+        }
+        let mut node = Self { anchor: anchor(), dir, number, daemon: None, options };
+        node.write_config();
+        node
+    }
+
+    fn write_config(&mut self) {
+        let dir = self.dir.path().display();
+        let text = format!(
+            "data_dir = \"{dir}/data\"\nstate_dir = \"/run/pinion\"\ncgroup_parent = \"{}\"\n{}\n[network]\ncni_conf_dir = \"{dir}/cni\"\n",
+            self.cgroup_parent(),
+            self.options.config
+        );
+        fs::write(self.config(), text).expect("the configuration file");
+    }
+
+    /// The cgroup under which this node's pods are, when they name none.
+    pub fn cgroup_parent(&self) -> String {
+        format!("/pinion-test-{}-{}", std::process::id(), self.number)
+    }
+
+    /// The configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("config.toml")
+    }
+
+    /// A folder for pod logs.
+    pub fn logs(&self) -> PathBuf {
+        self.dir.path().join("logs")
+    }
+
+    /// The first process of the node's PID namespace.
+    pub fn first(&self) -> i32 {
+        let children = format!("/proc/{0}/task/{0}/children", self.anchor.id());
+        fs::read_to_string(children).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).expect("the node lives")
+    }
+
+    /// A command inside the node.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.first().to_string(), "--mount", "--net", "--pid", "--"]).arg(program.as_ref());
+        command
+    }
+
+    /// Runs a program inside the node.
+    pub fn run(&self, program: &str, args: &[&str]) -> Outcome {
+        Outcome::of(self.command(program).args(args))
+    }
+
+    /// Runs `pinion` with these arguments inside the node.
+    pub fn pinion(&self, args: &[&str]) -> Outcome {
+        Outcome::of(self.command(program("pinion")).args(args))
+    }
+
+    /// Starts the daemon and waits until it answers.
+    pub fn start_daemon(&mut self) {
+        let log = fs::File::options().create(true).append(true).open(self.dir.path().join("daemon.log")).expect("the daemon's log");
+        let mut command = self.command(program("pinion"));
+        command.arg("serve").arg("--config").arg(self.config()).envs(self.options.env.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.daemon = Some(command.spawn().expect("nsenter starts"));
+        wait_until("the daemon answers", || {
+            if let Some(status) = self.daemon.as_mut().and_then(|daemon| daemon.try_wait().ok().flatten()) {
+                panic!("the daemon ended ({status}):\n{}", self.daemon_log());
+            }
+            self.pinion(&["version"]).code == Some(0)
+        });
+    }
+
+    /// What the daemon logged.
+    pub fn daemon_log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("daemon.log")).unwrap_or_default()
+    }
+
+    /// The one process of this name; panics if there is not exactly one.
+    #[track_caller]
+    pub fn process(&self, name: &str) -> Process {
+        let found: Vec<_> = self.processes().into_iter().filter(|process| process.name == name).collect();
+        assert_eq!(found.len(), 1, "processes named {name}: {found:?}");
+        found[0].clone()
+    }
+
+    /// Every process of the node but its first and what the test itself runs in it.
+    pub fn processes(&self) -> Vec<Process> {
+        Process::below(self.first()).into_iter().filter(|process| process.name != "sleep" || process.inner > 3).collect()
+    }
+
+    /// Kills the daemon without a warning and waits for its end.
+    pub fn kill_daemon(&mut self) {
+        signal(self.process("pinion").pid, "KILL");
+        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
+    }
+
+    /// Ends the daemon politely.
+    pub fn stop_daemon(&mut self) {
+        signal(self.process("pinion").pid, "TERM");
+        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
+    }
+
+    /// Kills the monitor without a warning and waits until another one is there.
+    pub fn kill_monitor(&self) {
+        let old = self.process("pinmon").pid;
+        signal(old, "KILL");
+        wait_until("another monitor is there", || {
+            self.processes().iter().any(|process| process.name == "pinmon" && process.pid != old && process.state != 'Z')
+        });
+    }
+
+    /// The node's mountinfo, as its daemon sees it.
+    pub fn mountinfo(&self) -> Vec<String> {
+        let text = fs::read_to_string(format!("/proc/{}/mountinfo", self.first())).expect("mountinfo of the node");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// cgroups that this node made and that are still there.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        let name = self.cgroup_parent();
+        let trees = fs::read_dir("/sys/fs/cgroup").expect("cgroups are mounted").flatten().map(|entry| entry.path());
+        let all = trees.chain([PathBuf::from("/sys/fs/cgroup")]);
+        all.map(|tree| tree.join(&name[1..])).filter(|path| path.exists()).collect()
+    }
+
+    /// Ends the node; panics if anything of it is left: pods must have been removed before.
+    #[track_caller]
+    pub fn end(mut self) {
+        wait_until("no cgroup of the node is left", || self.cgroups().is_empty());
+        let pins = self.run("sh", &["-c", "ls -A /run/netns 2>/dev/null"]).stdout;
+        assert_eq!(pins.trim(), "", "pins are left");
+        let links = self.run("sh", &["-c", "ip -o link | grep -c veth"]).stdout;
+        assert_eq!(links.trim(), "0", "veth links are left");
+        let left = self.run("sh", &["-c", "ls -A /run/pinion/container /run/pinion/sandbox | grep -v :"]).stdout;
+        assert_eq!(left.trim(), "", "state is left");
+        self.stop_daemon();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // With the first process of a PID namespace the kernel ends all others.
+        if !std::thread::panicking() || env::var_os("PINION_TEST_KEEP").is_none() {
+            signal(self.first(), "KILL");
+        } else {
+            eprintln!("kept for you: {}", self.dir.path().display());
+        }
+        let _ = self.anchor.wait();
+        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
+        if std::thread::panicking() {
+            eprintln!("the daemon said:\n{}", self.daemon_log());
+        }
+    }
+}
+
+/// The first process of new namespaces: a shell that reaps whatever falls to it.
+fn anchor() -> Child {
+    let script = "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do sleep 3600 & wait; done";
+    let mut anchor = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare starts (as root)");
+    let mut line = String::new();
+    let _ = BufReader::new(anchor.stdout.take().expect("a pipe")).read_line(&mut line);
+    assert_eq!(line, "ready\n", "namespaces for the node");
+    anchor
+}
+
+/// A program under test.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let folder = env::var_os("PINION_BIN").expect("PINION_BIN names the folder of the programs under test: run `make test`");
+    let path = PathBuf::from(folder).join(name);
+    assert!(path.is_file(), "{} is not there: run `make test`", path.display());
+    path
+}
+
+/// Sends a signal by name.
+pub(crate) fn signal(pid: i32, name: &str) {
+    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+}
