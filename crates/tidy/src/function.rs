@@ -20,7 +20,9 @@ pub fn functions(source: &Source) -> Vec<Function> {
         let Some(name) = name_of(line) else { continue };
         let indent = &line[..line.len() - line.trim_start().len()];
         let close = format!("{indent}}}");
-        let body = lines[index..].iter().position(|l| **l == close || l.ends_with(';') && !l.starts_with(&format!("{indent} ")));
+        let body = lines[index..]
+            .iter()
+            .position(|l| **l == close || l.ends_with(';') && !l.starts_with(&format!("{indent} ")));
         if let Some(length) = body {
             found.push(Function { name, line: index + 1, length: length + 1 });
         }

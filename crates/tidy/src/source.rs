@@ -16,7 +16,8 @@ pub struct Source {
 impl Source {
     /// Whether it is test code: under `tests/`, `benches/`, `fuzz/`, or a `tests.rs` beside its subject.
     pub fn is_test(&self) -> bool {
-        let folder = self.path.components().any(|c| ["tests", "benches", "fuzz"].iter().any(|name| c.as_os_str() == *name));
+        let folder =
+            self.path.components().any(|c| ["tests", "benches", "fuzz"].iter().any(|name| c.as_os_str() == *name));
         folder || self.path.file_name().is_some_and(|name| name == "tests.rs")
     }
 
@@ -40,7 +41,12 @@ pub fn tracked_files() -> Vec<PathBuf> {
         .expect("git lists the files of the checkout");
     assert!(out.status.success(), "git ls-files: {}", String::from_utf8_lossy(&out.stderr));
     let root = workspace_root();
-    String::from_utf8(out.stdout).expect("paths are UTF-8").lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect()
+    String::from_utf8(out.stdout)
+        .expect("paths are UTF-8")
+        .lines()
+        .map(PathBuf::from)
+        .filter(|path| root.join(path).is_file())
+        .collect()
 }
 
 /// Every Rust file under `crates/`.

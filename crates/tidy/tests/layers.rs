@@ -68,7 +68,10 @@ fn small_crates_link_no_async_runtime() {
         assert!(out.status.success(), "cargo tree -p {name}: {}", String::from_utf8_lossy(&out.stderr));
         let tree = String::from_utf8_lossy(&out.stdout);
         for heavy in ["tokio ", "hyper ", "tonic ", "prost ", "reqwest ", "clap "] {
-            assert!(!tree.lines().any(|line| line.starts_with(heavy)), "{name} links {heavy}: a threaded program must not clone containers");
+            assert!(
+                !tree.lines().any(|line| line.starts_with(heavy)),
+                "{name} links {heavy}: a threaded program must not clone containers"
+            );
         }
     }
 }

@@ -26,8 +26,16 @@ fn files_are_short() {
 #[test]
 fn most_files_are_what_we_aim_at() {
     let sources = rust_sources();
-    let long: Vec<_> = sources.iter().filter(|s| !s.is_test() && s.text.lines().count() > FILE_AIM).map(|s| s.path.display().to_string()).collect();
-    assert!(long.len() * 20 <= sources.len(), "more than one file in twenty is over {FILE_AIM} lines:\n{}", long.join("\n"));
+    let long: Vec<_> = sources
+        .iter()
+        .filter(|s| !s.is_test() && s.text.lines().count() > FILE_AIM)
+        .map(|s| s.path.display().to_string())
+        .collect();
+    assert!(
+        long.len() * 20 <= sources.len(),
+        "more than one file in twenty is over {FILE_AIM} lines:\n{}",
+        long.join("\n")
+    );
 }
 
 #[test]
@@ -36,7 +44,8 @@ fn functions_are_short() {
     for source in rust_sources().iter().filter(|s| !s.is_test()) {
         for function in functions(source) {
             all += 1;
-            let place = format!("{}:{}: {} has {} lines", source.path.display(), function.line, function.name, function.length);
+            let place =
+                format!("{}:{}: {} has {} lines", source.path.display(), function.line, function.name, function.length);
             if function.length > FUNCTION_LINES {
                 over.push(place);
             } else if function.length > FUNCTION_AIM {
@@ -46,5 +55,9 @@ fn functions_are_short() {
     }
     assert!(all > 100, "only {all} functions found: the scan is broken");
     assert!(over.is_empty(), "at most {FUNCTION_LINES} lines; name the steps:\n{}", over.join("\n"));
-    assert!(long.len() * 50 <= all, "more than one function in fifty is over {FUNCTION_AIM} lines:\n{}", long.join("\n"));
+    assert!(
+        long.len() * 50 <= all,
+        "more than one function in fifty is over {FUNCTION_AIM} lines:\n{}",
+        long.join("\n")
+    );
 }

@@ -3,7 +3,14 @@
 use tidy::{rust_sources, workspace_root};
 
 /// Unfinished work, and tests that do not run.
-const BANNED: [&str; 6] = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!("), concat!("#[ign", "ore"), concat!("FIX", "ME"), concat!("XX", "X")];
+const BANNED: [&str; 6] = [
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("dbg", "!("),
+    concat!("#[ign", "ore"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
 
 #[test]
 fn nothing_is_left_unfinished() {

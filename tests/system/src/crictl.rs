@@ -42,7 +42,12 @@ impl Node {
         let crictl = PathBuf::from(env::var_os("CRICTL").expect("CRICTL names the crictl program: run `make test`"));
         let mut command = self.command(crictl);
         command.args(["--config", "/dev/null", "--timeout", "20s"]);
-        command.args(["--runtime-endpoint", "unix:///run/pinion/pinion.sock", "--image-endpoint", "unix:///run/pinion/pinion.sock"]);
+        command.args([
+            "--runtime-endpoint",
+            "unix:///run/pinion/pinion.sock",
+            "--image-endpoint",
+            "unix:///run/pinion/pinion.sock",
+        ]);
         Outcome::of(command.args(args))
     }
 

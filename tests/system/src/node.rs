@@ -51,7 +51,8 @@ impl Node {
     pub fn cold(options: Options) -> Self {
         let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a temporary folder");
         // Containers of other users pass through here.
-        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).expect("chmod of the node's folder");
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))
+            .expect("chmod of the node's folder");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         for folder in ["cni", "data", "logs"] {
             fs::create_dir(dir.path().join(folder)).expect("a folder of the node");
@@ -92,7 +93,10 @@ impl Node {
     /// The first process of the node's PID namespace.
     pub fn first(&self) -> i32 {
         let children = format!("/proc/{0}/task/{0}/children", self.anchor.id());
-        fs::read_to_string(children).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).expect("the node lives")
+        fs::read_to_string(children)
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok())
+            .expect("the node lives")
     }
 
     /// A command inside the node.
@@ -114,7 +118,11 @@ impl Node {
 
     /// Starts the daemon and waits until it answers.
     pub fn start_daemon(&mut self) {
-        let log = fs::File::options().create(true).append(true).open(self.dir.path().join("daemon.log")).expect("the daemon's log");
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("daemon.log"))
+            .expect("the daemon's log");
         let mut command = self.command(program("pinion"));
         command.arg("serve").arg("--config").arg(self.config()).envs(self.options.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -142,12 +150,20 @@ impl Node {
 
     /// Every process of the node but its first and what the test itself runs in it.
     pub fn processes(&self) -> Vec<Process> {
-        Process::below(self.first()).into_iter().filter(|process| process.name != "sleep" || process.inner > 3).collect()
+        Process::below(self.first())
+            .into_iter()
+            .filter(|process| process.name != "sleep" || process.inner > 3)
+            .collect()
     }
 
     /// Kills the daemon without a warning and waits for its end.
     pub fn kill_daemon(&mut self) {
         signal(self.process("pinion").pid, "KILL");
+        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
+    }
+
+    /// Reaps a daemon that a test killed by itself.
+    pub fn forget_daemon(&mut self) {
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
@@ -162,7 +178,9 @@ impl Node {
         let old = self.process("pinmon").pid;
         signal(old, "KILL");
         wait_until("another monitor is there", || {
-            self.processes().iter().any(|process| process.name == "pinmon" && process.pid != old && process.state != 'Z')
+            self.processes()
+                .iter()
+                .any(|process| process.name == "pinmon" && process.pid != old && process.state != 'Z')
         });
     }
 
@@ -214,7 +232,19 @@ impl Drop for Node {
 fn anchor() -> Child {
     let script = "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do sleep 3600 & wait; done";
     let mut anchor = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-c", script])
+        .args([
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -227,7 +257,8 @@ fn anchor() -> Child {
 
 /// A program under test.
 pub(crate) fn program(name: &str) -> PathBuf {
-    let folder = env::var_os("PINION_BIN").expect("PINION_BIN names the folder of the programs under test: run `make test`");
+    let folder =
+        env::var_os("PINION_BIN").expect("PINION_BIN names the folder of the programs under test: run `make test`");
     let path = PathBuf::from(folder).join(name);
     assert!(path.is_file(), "{} is not there: run `make test`", path.display());
     path

@@ -41,7 +41,10 @@ impl Process {
             Some(line.split_whitespace().map(str::to_owned).collect())
         };
         let level = depth(first).map_or(2, |pids| pids.len());
-        let pids = fs::read_dir("/proc").expect("/proc is readable").flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let pids = fs::read_dir("/proc")
+            .expect("/proc is readable")
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         pids.filter(|pid| *pid != first && belongs(*pid, first) && depth(*pid).is_some_and(|pids| pids.len() >= level))
             .filter_map(Self::read)
             .collect()
@@ -57,7 +60,9 @@ fn belongs(pid: i32, first: i32) -> bool {
             return true;
         }
         let Ok(stat) = fs::read_to_string(format!("/proc/{at}/stat")) else { return false };
-        let Some(parent) = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok()) else { return false };
+        let Some(parent) = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok()) else {
+            return false;
+        };
         if parent <= 1 {
             return false;
         }

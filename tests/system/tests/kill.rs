@@ -1,0 +1,132 @@
+//! Kill anything, at any time: nothing is lost, leaked or stuck.
+
+use std::{fs, thread, time::Duration};
+
+use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
+
+/// Prints numbered lines without a pause, some in pieces, and waits for a file before it ends with code 7.
+const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; printf 'pie'; printf 'ce %d\\n' $i; done; echo total $i; exit 7";
+
+#[test]
+fn the_daemon_may_die_at_any_moment() {
+    let mut node = Node::start();
+    node.load_image();
+    let (pod_id, id) = counter(&node);
+    for round in 0..12u64 {
+        thread::sleep(Duration::from_millis(17 * round % 90)); // another moment each time
+        node.kill_daemon();
+        node.start_daemon();
+        assert_eq!(node.crictl(&["ps", "-q"]).ok(), id);
+        assert_eq!(node.crictl(&["pods", "-q", "--state", "ready"]).ok(), pod_id);
+        assert_eq!(node.crictl(&["exec", "-s", &id, "echo", "alive"]).ok(), "alive");
+    }
+    finish(&node, &id);
+    node.end();
+}
+
+#[test]
+fn the_monitor_may_die_at_any_moment() {
+    let node = Node::start();
+    node.load_image();
+    let (_, id) = counter(&node);
+    for round in 0..12u64 {
+        thread::sleep(Duration::from_millis(31 * round % 90));
+        node.kill_monitor();
+        wait_until("exec works again", || node.crictl(&["exec", "-s", &id, "echo", "alive"]).stdout.trim() == "alive");
+    }
+    finish(&node, &id);
+    node.end();
+}
+
+#[test]
+fn a_container_that_ends_while_no_monitor_lives_keeps_its_exit_code() {
+    let mut node = Node::start();
+    node.load_image();
+    let (_, id) = counter(&node);
+    // The daemon restarted: it is no ancestor of the container any more, so waitid cannot tell.
+    node.kill_daemon();
+    node.start_daemon();
+    node.kill_monitor();
+    finish(&node, &id);
+    node.end();
+}
+
+#[test]
+fn a_container_that_ends_while_no_daemon_lives_is_known_afterwards() {
+    let mut node = Node::start();
+    node.load_image();
+    let (_, id) = counter(&node);
+    node.kill_daemon();
+    let container = node.processes().into_iter().find(|process| process.name == "sh").expect("the container's process");
+    fs::write(format!("/proc/{}/root/tmp/stop", container.pid), "").unwrap();
+    wait_until("the container ends", || !node.processes().iter().any(|process| process.name == "sh"));
+    node.start_daemon();
+    check_end(&node, &id);
+    node.remove_all_pods();
+    node.end();
+}
+
+#[test]
+fn requests_in_flight_when_the_daemon_dies_leave_nothing() {
+    let mut node = Node::start();
+    node.load_image();
+    for round in 0..8u64 {
+        let pod = PodSpec::named(&node, &format!("flight{round}"));
+        thread::scope(|scope| {
+            let runner = scope.spawn(|| {
+                let file = node.file("flight.json", &pod.0);
+                let _ = node.crictl(&[
+                    "run",
+                    "--no-pull",
+                    &node.file("c.json", &ContainerSpec::new("c", "demo:1", &["sleep", "9999"]).0),
+                    &file,
+                ]);
+            });
+            thread::sleep(Duration::from_millis(20 + 5 * round));
+            let daemon = node.process("pinion").pid;
+            let _ = std::process::Command::new("kill").args(["-KILL", &daemon.to_string()]).status();
+            runner.join().unwrap();
+        });
+        node.forget_daemon();
+        node.start_daemon();
+        node.remove_all_pods();
+    }
+    assert!(node.processes().iter().all(|process| process.name.starts_with("pin")), "{:?}", node.processes());
+    node.end();
+}
+
+fn counter(node: &Node) -> (String, String) {
+    let pod = PodSpec::named(node, "counter");
+    let pod_id = node.run_pod(&pod);
+    let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("counter", "demo:1", &["sh", "-c", COUNTER]));
+    (pod_id, id)
+}
+
+/// Lets the counter end, checks its log and code, and removes it.
+fn finish(node: &Node, id: &str) {
+    wait_until("the counter is told to end", || node.crictl(&["exec", "-s", id, "touch", "/tmp/stop"]).code == Some(0));
+    check_end(node, id);
+    node.remove_all_pods();
+}
+
+fn check_end(node: &Node, id: &str) {
+    wait_until("the container is known to have ended", || {
+        node.crictl(&["inspect", id]).json()["status"]["state"] == "CONTAINER_EXITED"
+    });
+    let status = node.crictl(&["inspect", id]).json();
+    assert_eq!(status["status"]["exitCode"], 7, "{status}");
+    let log = fs::read_to_string(node.logs().join("counter/counter.log")).unwrap();
+    let mut lines = log.lines().map(|line| line.splitn(4, ' ').nth(3).expect("four fields"));
+    let mut expected = 0u64;
+    let total = loop {
+        let line = lines.next().expect("the log ends with the total");
+        if let Some(total) = line.strip_prefix("total ") {
+            break total.parse::<u64>().unwrap();
+        }
+        expected += 1;
+        assert_eq!(line, format!("line {expected}"), "a line is lost or doubled");
+        assert_eq!(lines.next(), Some(format!("piece {expected}").as_str()), "a line is lost or doubled");
+    };
+    assert_eq!(total, expected);
+    assert_eq!(lines.next(), None);
+}
