@@ -20,20 +20,26 @@
 //!   │ Delete ────────────────────────────▶ │  cgroup removed, record forgotten
 //! ```
 //!
+//! The two meet on [`socket_path`]: the daemon [`connect`]s, and where no monitor answers it [`bind`]s and starts one.
+//!
 //! Every request is idempotent or says `AlreadyExists`, so that a daemon that died between request and reply can ask again.
+
+#![forbid(unsafe_code)]
 
 mod attach;
 mod codec;
 mod failure;
 mod message;
+mod socket;
 
 pub use attach::{Attachments, NamespaceKind, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, INLINE_MAX};
 pub use failure::{Failure, FailureKind};
 pub use message::{
-    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill, KillScope,
-    LogOptions, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, Welcome,
+    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
+    KillScope, LogOptions, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, Welcome,
 };
+pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 
 /// Major version of the contract: each side refuses another one.
 pub const MAJOR: u32 = 1;

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+use crate::{Create, Event, ExitStatus, LogOptions, Reply, Request};
+
+fn pair() -> (Connection, Connection) {
+    let (a, b) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+            .expect("socketpair");
+    (Connection::new(a), Connection::new(b))
+}
+
+fn request(body: Request) -> Envelope {
+    Envelope::Request { seq: 7, body: Box::new(body), roles: Vec::new() }
+}
+
+fn null() -> OwnedFd {
+    rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .expect("open /dev/null")
+}
+
+#[test]
+fn descriptors_arrive_in_order_with_their_roles() {
+    let (a, b) = pair();
+    let attached =
+        Attachments::new().with(Role::Rootfs, null()).with(Role::Mount(3), null()).with(Role::Stdout, null());
+    a.send(request(Request::Inventory), &attached).expect("send");
+    let (envelope, got) = b.receive().expect("receive");
+    assert!(matches!(envelope, Envelope::Request { seq: 7, .. }));
+    assert_eq!(got.roles(), [Role::Rootfs, Role::Mount(3), Role::Stdout]);
+    for (_, fd) in got {
+        let flags = rustix::io::fcntl_getfd(&fd).expect("F_GETFD");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "a received descriptor must not leak into a container");
+    }
+}
+
+#[test]
+fn as_many_descriptors_as_allowed_beside_a_long_frame() {
+    let (a, b) = pair();
+    let mut spec = oci::Spec::default();
+    spec.annotations = BTreeMap::from([("long".to_owned(), "x".repeat(INLINE_MAX))]);
+    let create = Create { container: "c".into(), sandbox: "s".into(), spec, log: LogOptions::default() };
+    let mut attached = Attachments::new();
+    (0..FRAME_FDS_MAX).for_each(|n| attached.push(Role::Mount(n as u32), null()));
+    a.send(request(Request::Create(Box::new(create))), &attached).expect("send");
+    let (envelope, got) = b.receive().expect("receive");
+    let Envelope::Request { body, .. } = envelope else { panic!("not a request") };
+    let Request::Create(create) = *body else { panic!("not a create") };
+    assert_eq!(create.spec.annotations["long"].len(), INLINE_MAX);
+    assert_eq!(got.len(), FRAME_FDS_MAX);
+    attached.push(Role::Stdin, null());
+    assert!(matches!(a.send(request(Request::Inventory), &attached), Err(CodecError::Malformed(_))));
+}
+
+#[test]
+fn nothing_there_is_would_block_and_the_end_is_closed() {
+    let (a, b) = pair();
+    assert!(matches!(b.receive(), Err(CodecError::WouldBlock)));
+    drop(a);
+    assert!(matches!(b.receive(), Err(CodecError::Closed)));
+    assert!(matches!(b.send(request(Request::Inventory), &Attachments::new()), Err(CodecError::Closed)));
+}
+
+#[test]
+fn a_full_socket_is_would_block() {
+    let (a, _b) = pair();
+    let full = (0..10_000).find_map(|_| a.send(request(Request::Inventory), &Attachments::new()).err());
+    assert!(matches!(full, Some(CodecError::WouldBlock)), "{full:?}");
+}
+
+#[test]
+fn what_breaks_the_contract_is_malformed_and_the_connection_lives_on() {
+    let (a, b) = pair();
+    let fd = null();
+    let json = br#"{"reply":{"seq":1,"body":{"Ok":"done"},"roles":["stdin","stdout"]}}"#;
+    let long = vec![b' '; INLINE_MAX + 2];
+    let unsealed = rustix::fs::memfd_create(c"open", MemfdFlags::CLOEXEC).expect("memfd");
+    let cases: [(&[u8], &[BorrowedFd<'_>], &str); 7] = [
+        (json, &[fd.as_fd()], "2 roles for 1 descriptors"),
+        (br#"{"event":{"exited":null}}"#, &[], "expected struct variant"),
+        (b"not json", &[], "expected"),
+        (&long, &[], "more than 65536 bytes"),
+        (b"@", &[], "is missing"),
+        (b"@", &[fd.as_fd()], "no memfd"),
+        (b"@", &[unsealed.as_fd()], "not sealed"),
+    ];
+    for (data, fds, want) in cases {
+        a.send_packet(data, fds).expect("send");
+        match b.receive() {
+            Err(CodecError::Malformed(why)) => assert!(why.contains(want), "{why:?} lacks {want:?}"),
+            other => panic!("{want}: {other:?}"),
+        }
+    }
+    a.send(Envelope::Reply { seq: 1, body: Ok(Reply::Done), roles: Vec::new() }, &Attachments::new()).expect("send");
+    assert!(matches!(b.receive(), Ok((Envelope::Reply { seq: 1, body: Ok(Reply::Done), .. }, _))));
+}
+
+#[test]
+fn an_event_carries_no_descriptors() {
+    let (a, b) = pair();
+    let status = ExitStatus { code: None, signal: None, oom_killed: false, at: 1 };
+    let event = Event::Exited { container: "c".into(), status };
+    let attached = Attachments::new().with(Role::Stdin, null());
+    assert!(matches!(a.send(Envelope::Event(event.clone()), &attached), Err(CodecError::Malformed(_))));
+    a.send(Envelope::Event(event.clone()), &Attachments::new()).expect("send");
+    assert!(matches!(b.receive(), Ok((Envelope::Event(got), _)) if got == event));
+}

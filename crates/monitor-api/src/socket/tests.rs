@@ -1,0 +1,29 @@
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use super::*;
+use crate::{Attachments, Envelope, Reply};
+
+#[test]
+fn they_meet_on_a_private_socket_in_a_folder_of_any_length() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let state = root.path().join("a".repeat(120));
+    assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "no folder yet");
+    fs::create_dir(&state).expect("mkdir");
+    assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "no socket yet");
+
+    let listener = bind(&state).expect("bind");
+    let mode = fs::metadata(socket_path(&state)).expect("socket is there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    assert!(accept(&listener).expect("accept").is_none());
+
+    let daemon = connect(&state).expect("connect");
+    let monitor = accept(&listener).expect("accept").expect("one waits");
+    monitor.send(Envelope::Reply { seq: 1, body: Ok(Reply::Done), roles: vec![] }, &Attachments::new()).expect("send");
+    assert!(matches!(daemon.receive(), Ok((Envelope::Reply { seq: 1, .. }, _))));
+
+    drop(listener);
+    assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "its listener is gone");
+    let _again = bind(&state).expect("bind over what is left");
+    connect(&state).expect("connect to the new one");
+    assert_eq!(fs::read_dir(&state).expect("list").count(), 1, "nothing but the socket is left");
+}
