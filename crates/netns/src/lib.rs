@@ -1,42 +1,50 @@
-//! Many network namespaces in one process: create, pin, identify, enter, pool. (contract stub)
-#![allow(missing_docs, unused_variables, dead_code)]
-use std::path::{Path, PathBuf};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(String);
-/// Identity that is never reused while the machine runs: nsfs id (NS_GET_ID).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NsId(pub u64);
-/// A network namespace held by a descriptor.
-pub struct Namespace { fd: OwnedFd }
-impl Namespace {
-    /// A new one with `lo` up; made on a helper thread, the caller's namespace does not change.
-    pub fn create() -> Result<Self, Error> { todo!() }
-    pub fn open(path: &Path) -> Result<Self, Error> { todo!() }
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> { todo!() }
-    pub fn try_clone(&self) -> Result<Self, Error> { todo!() }
-    pub fn id(&self) -> Result<NsId, Error> { todo!() }
-    /// Runs a closure with this namespace current, on a thread of its own kept for that.
-    pub fn enter<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> { todo!() }
-}
-impl AsFd for Namespace { fn as_fd(&self) -> BorrowedFd<'_> { self.fd.as_fd() } }
-impl From<Namespace> for OwnedFd { fn from(n: Namespace) -> OwnedFd { n.fd } }
-/// A directory of pins: hidden bind mounts in `store`, published as symlinks in `public` (`/run/netns`) by rename, so
-/// that what is visible is ready.
-pub struct PinDir {}
-impl PinDir {
-    pub fn open(store: &Path, public: &Path) -> Result<Self, Error> { todo!() }
-    /// Pins and publishes; returns the conventional path.
-    pub fn pin(&self, name: &str, ns: &Namespace) -> Result<PathBuf, Error> { todo!() }
-    /// Takes the pin away; unknown names succeed.
-    pub fn unpin(&self, name: &str) -> Result<(), Error> { todo!() }
-    pub fn list(&self) -> Result<Vec<String>, Error> { todo!() }
-    pub fn get(&self, name: &str) -> Result<Namespace, Error> { todo!() }
-}
-/// Warm namespaces, refilled in the background (not during a mass teardown); never reused after a container.
-pub struct Pool {}
-impl Pool {
-    pub fn new(size: usize) -> Self { todo!() }
-    pub fn take(&self) -> Result<Namespace, Error> { todo!() }
-}
+//! Many network namespaces in one process: create, pin, identify, enter, pool.
+//!
+//! ```no_run
+//! use std::{net::TcpListener, path::Path};
+//!
+//! let pool = netns::Pool::new(8);
+//! let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns"))?;
+//!
+//! let namespace = pool.take()?; // a descriptor; `lo` is up
+//! let path = pins.pin("blue", &namespace)?; // /run/netns/blue: visible means ready
+//! let listener = namespace.enter(|| TcpListener::bind("0.0.0.0:80"))?; // the socket stays inside, this thread does not move
+//! println!("{} is {}", path.display(), namespace.identity()?);
+//! # drop(listener);
+//! pins.unpin("blue")?;
+//! # Ok::<(), netns::Error>(())
+//! ```
+//!
+//! # Vocabulary
+//! A [`Namespace`] is a descriptor. A *pin* keeps a namespace by a path ([`PinDir`]). An [`Identity`] tells whether two
+//! things seen at different times are the same namespace: names, inode numbers and times cannot. A [`Pool`] has namespaces
+//! ready. [`PodNamespaces`] are the network, IPC and UTS namespaces that the containers of one pod share.
+//!
+//! # No thread of yours moves
+//! setns(2) changes the calling thread for whatever runs on it next; in an async program that is anyone's task. So all
+//! visits happen on threads of this crate, which go home after each. Only `socket()` and the opening of `/proc/net` and
+//! `/proc/sys/net` need a visit; bind, listen, accept, connect, read, write and socket options do not, for a socket stays
+//! in the namespace it was made in.
+//!
+//! Do not make sockets through io_uring's worker threads (`IOSQE_ASYNC`): an older worker may still be in another namespace.
+//!
+//! Kernel: 4.11; [`Namespace::id`] 5.14, and cheaper from 6.18. Needs `CAP_SYS_ADMIN`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod identity;
+mod loopback;
+mod namespace;
+mod pin;
+mod pod;
+mod pool;
+mod sysctl;
+mod teardown;
+mod worker;
+
+pub use error::Error;
+pub use identity::{Identity, NsId};
+pub use namespace::Namespace;
+pub use pin::PinDir;
+pub use pod::{PodNamespaces, create_ipc, create_uts};
+pub use pool::Pool;

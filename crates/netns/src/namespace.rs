@@ -1,0 +1,125 @@
+//! A network namespace held by a descriptor.
+
+use std::{fs::File, path::Path};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{CWD, Mode, OFlags, openat},
+    net::{AddressFamily, SocketFlags, SocketType},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+use syscall::namespace::{ThreadNamespace, socket_namespace_id, unshare_thread};
+
+use crate::{Error, Identity, NsId, identity, loopback, worker};
+
+/// A network namespace. It lives as long as this descriptor, a pin, a process or a socket in it.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new one with `lo` up; made on a helper thread, so the caller's namespace does not change. About 0.4 ms.
+    ///
+    /// # Errors
+    /// The kernel's; `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn create() -> Result<Self, Error> {
+        worker::visit(|| {
+            unshare_thread(ThreadNamespace::Network).map_err(|e| Error::kernel("create", "network namespace", e))?;
+            loopback::up().map_err(|e| Error::kernel("set up", "lo in a new network namespace", e))?;
+            let path = "/proc/thread-self/ns/net";
+            let fd = File::open(path).map_err(|e| Error::kernel("open", path, e))?;
+            Ok(Self { fd: fd.into() })
+        })?
+    }
+
+    /// Opens a pin or a `/proc/<pid>/ns/net`.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is no network namespace.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+            .map_err(|e| Error::path("open network namespace", path, e))?;
+        let namespace = Self { fd };
+        namespace.must_be_network().map_err(|e| Error::path("open network namespace", path, e))?;
+        Ok(namespace)
+    }
+
+    /// Takes a descriptor of a network namespace.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
+        let namespace = Self { fd };
+        namespace.must_be_network().map_err(|e| Error::kernel("take", "network namespace by descriptor", e))?;
+        Ok(namespace)
+    }
+
+    /// Another descriptor of the same namespace.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let fd = self.fd.try_clone().map_err(|e| Error::kernel("duplicate", "network namespace", e))?;
+        Ok(Self { fd })
+    }
+
+    /// Its number in this boot. 0.3 µs by ioctl (Linux 6.18), else 25 µs through a socket made inside (5.14).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 5.14.
+    pub fn id(&self) -> Result<NsId, Error> {
+        let fail = |e| Error::kernel("identify", "network namespace", e);
+        if let Some(id) = identity::by_ioctl(&self.fd).map_err(fail)? {
+            return Ok(id);
+        }
+        self.enter(|| {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+            socket_namespace_id(socket)
+        })?
+        .map(NsId)
+        .map_err(fail)
+    }
+
+    /// Its number with the boot it is true in: what to write down.
+    ///
+    /// # Errors
+    /// As [`Namespace::id`].
+    pub fn identity(&self) -> Result<Identity, Error> {
+        Identity::of_this_boot(self.id()?).map_err(|e| Error::kernel("read", "/proc/sys/kernel/random/boot_id", e))
+    }
+
+    /// Runs a closure with this namespace current, on a thread kept for that; the caller waits.
+    ///
+    /// Only `socket()` and the opening of `/proc/net` and `/proc/sys/net` need it: what was opened inside stays inside.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the closure panicked.
+    pub fn enter<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let target = self.try_clone()?;
+        worker::visit(move || {
+            move_into_link_name_space(target.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|e| Error::kernel("enter", "network namespace", e))?;
+            Ok(f())
+        })?
+    }
+
+    fn must_be_network(&self) -> std::io::Result<()> {
+        const CLONE_NEWNET: u32 = 0x4000_0000;
+        let is_network = syscall::namespace::namespace_kind(&self.fd).is_ok_and(|kind| kind == CLONE_NEWNET);
+        let wrong = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no network namespace");
+        is_network.then_some(()).ok_or_else(wrong)
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Namespace> for OwnedFd {
+    fn from(namespace: Namespace) -> OwnedFd {
+        namespace.fd
+    }
+}

@@ -1,0 +1,183 @@
+//! Pins: namespaces kept by a path, with no process in them.
+//!
+//! A pin is a bind mount of the namespace's file in a hidden folder, the store. It becomes visible in the public folder as
+//! a symbolic link, by rename, so whoever sees the name finds a namespace that is ready. (A file that is made first and
+//! mounted over later, as iproute2 does it, is seen unready by three watchers of four.)
+//!
+//! ```text
+//! pin:    store/<name> ← empty file → bind mount     public/.<name>.new ← link → rename → public/<name>
+//! unpin:  public/<name> unlinked                     store/<name> detached, then unlinked
+//! ```
+//! Each step of either can be the last before a crash: [`PinDir::pin`] sweeps what a crash left of its name, and
+//! [`PinDir::unpin`] takes away whatever is there.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use rustix::{
+    fd::{AsFd, AsRawFd},
+    fs::{CWD, Mode, OFlags, openat, symlink, unlink},
+    io::Errno,
+    mount::{UnmountFlags, mount_bind, unmount},
+};
+
+use crate::{Error, Namespace, teardown};
+
+/// A folder of pins and the public folder that shows them.
+///
+/// Where the store lies beneath the public folder, links are relative: they hold then in a container, too, that has the
+/// public folder mounted.
+#[derive(Clone, Debug)]
+pub struct PinDir {
+    store: PathBuf,
+    public: PathBuf,
+    target: PathBuf,
+}
+
+impl PinDir {
+    /// Makes both folders where they are missing.
+    ///
+    /// # Errors
+    /// When a folder cannot be made, or a path is not absolute.
+    pub fn open(store: &Path, public: &Path) -> Result<Self, Error> {
+        for folder in [store, public] {
+            if !folder.is_absolute() {
+                return Err(Error::path("open pin folder", folder, io::Error::other("the path is not absolute")));
+            }
+            fs::create_dir_all(folder).map_err(|e| Error::path("create pin folder", folder, e))?;
+        }
+        let target = store.strip_prefix(public).unwrap_or(store).to_owned();
+        Ok(Self { store: store.to_owned(), public: public.to_owned(), target })
+    }
+
+    /// Pins and publishes; returns the public path. 15 to 30 µs.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the name is taken; the kernel's otherwise, and then nothing is left behind.
+    pub fn pin(&self, name: &str, ns: &Namespace) -> Result<PathBuf, Error> {
+        valid(name)?;
+        let public = self.public.join(name);
+        if fs::symlink_metadata(&public).is_ok() {
+            return Err(Error::Exists(name.to_owned()));
+        }
+        self.unpin_store(name)?;
+        let hidden = self.store.join(name);
+        let made = self.mount(&hidden, ns).and_then(|()| self.publish(name, &public));
+        if made.is_err() {
+            // The first error is the one to tell.
+            let _ = self.unpin(name);
+        }
+        made.map(|()| public)
+    }
+
+    fn mount(&self, hidden: &Path, ns: &Namespace) -> Result<(), Error> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(CWD, hidden, flags, Mode::from_raw_mode(0o444)).map_err(|e| Error::path("create pin", hidden, e))?;
+        let source = format!("/proc/thread-self/fd/{}", ns.as_fd().as_raw_fd());
+        mount_bind(&source, hidden).map_err(|e| Error::path("mount network namespace on", hidden, e))
+    }
+
+    fn publish(&self, name: &str, public: &Path) -> Result<(), Error> {
+        let beside = self.public.join(format!(".{name}.new"));
+        ignore_missing(unlink(&beside)).map_err(|e| Error::path("remove", &beside, e))?;
+        symlink(self.target.join(name), &beside).map_err(|e| Error::path("create link", &beside, e))?;
+        fs::rename(&beside, public).map_err(|e| Error::path("publish", public, e))
+    }
+
+    /// Takes the pin away; a name that is not pinned succeeds.
+    ///
+    /// # Errors
+    /// The kernel's, when a mount or file stays.
+    pub fn unpin(&self, name: &str) -> Result<(), Error> {
+        valid(name)?;
+        for path in [self.public.join(name), self.public.join(format!(".{name}.new"))] {
+            // Only our links: a file that something else put there under this name is not ours to remove.
+            if fs::read_link(&path).is_ok_and(|to| to == self.target.join(name)) {
+                ignore_missing(unlink(&path)).map_err(|e| Error::path("remove", &path, e))?;
+            }
+        }
+        self.unpin_store(name)
+    }
+
+    fn unpin_store(&self, name: &str) -> Result<(), Error> {
+        let hidden = self.store.join(name);
+        loop {
+            match unmount(&hidden, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                Ok(()) => teardown::note(Instant::now()),
+                // EINVAL: no mount is there (any more).
+                Err(Errno::INVAL | Errno::NOENT) => break,
+                Err(e) => return Err(Error::path("unmount", &hidden, e)),
+            }
+        }
+        ignore_missing(unlink(&hidden)).map_err(|e| Error::path("remove", &hidden, e))
+    }
+
+    /// Every name in the store, also one that a crash kept from being published.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list(&self) -> Result<Vec<String>, Error> {
+        let fail = |e| Error::path("read", &self.store, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.store).map_err(fail)? {
+            if let Ok(name) = entry.map_err(fail)?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Opens a pinned namespace.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown name.
+    pub fn get(&self, name: &str) -> Result<Namespace, Error> {
+        valid(name)?;
+        let hidden = self.store.join(name);
+        if !hidden.exists() {
+            return Err(Error::NotFound(name.to_owned()));
+        }
+        Namespace::open(&hidden)
+    }
+
+    /// The public path of a name, pinned or not.
+    ///
+    /// # Errors
+    /// When the name is not valid.
+    pub fn path(&self, name: &str) -> Result<PathBuf, Error> {
+        valid(name)?;
+        Ok(self.public.join(name))
+    }
+}
+
+fn valid(name: &str) -> Result<(), Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let fits = (1..=200).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain);
+    if fits { Ok(()) } else { Err(Error::Name(name.to_owned())) }
+}
+
+fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::valid;
+
+    #[test]
+    fn a_name_is_one_plain_path_component() {
+        for good in ["a", "cni-0b5f", "pod_1.x", &"x".repeat(200)] {
+            assert!(valid(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", ".", "..", ".hidden", "a/b", "../a", "a b", "a\0", &"x".repeat(201)] {
+            assert!(valid(bad).is_err(), "{bad:?}");
+        }
+    }
+}

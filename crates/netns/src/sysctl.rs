@@ -1,0 +1,74 @@
+//! Sysctls of namespaces. Which namespace a file under `/proc/sys` acts on is decided by the thread that opens it.
+
+use std::{fs::OpenOptions, io::Write, path::PathBuf};
+
+use crate::Error;
+
+/// Where a key is, when it belongs to a namespace the pod has of its own.
+///
+/// As in sysctl(8), the first separator tells how to read the key: `net.ipv4.conf.eth0/1.forwarding` is of dots, and a
+/// slash in it stands for a dot in a name; `net/ipv4/conf/eth0.1/forwarding` is a path.
+pub(crate) fn path(key: &str, own_net: bool, own_ipc: bool) -> Result<PathBuf, Error> {
+    let fail = |reason: &str| Err(Error::Sysctl { key: key.to_owned(), reason: reason.to_owned() });
+    let relative = match key.find(['.', '/']) {
+        Some(at) if key.as_bytes()[at] == b'.' => key.chars().map(swap).collect(),
+        Some(_) => key.to_owned(),
+        None => return fail("it names no namespace's setting"),
+    };
+    if relative.split('/').any(|part| matches!(part, "" | "." | "..")) || relative.contains('\0') {
+        return fail("it is not a valid key");
+    }
+    let ipc = ["kernel/shm", "kernel/msg", "fs/mqueue/"].iter().any(|head| relative.starts_with(head));
+    if relative.starts_with("net/") {
+        if !own_net {
+            return fail("the pod shares the node's network; it would change the node");
+        }
+    } else if ipc || relative == "kernel/sem" {
+        if !own_ipc {
+            return fail("the pod shares the node's IPC namespace; it would change the node");
+        }
+    } else {
+        return fail("it does not belong to a namespace (net.*, kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* do)");
+    }
+    Ok(PathBuf::from("/proc/sys").join(relative))
+}
+
+fn swap(c: char) -> char {
+    match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    }
+}
+
+pub(crate) fn write_all(writes: &[(String, PathBuf, String)]) -> Result<(), Error> {
+    for (key, path, value) in writes {
+        let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));
+        written.map_err(|e| Error::Sysctl { key: key.clone(), reason: format!("write {value:?}: {e}") })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_paths() {
+        let at = |key| path(key, true, true).map(|p| p.display().to_string()).map_err(|e| e.to_string());
+        assert_eq!(at("net.ipv4.ip_forward").unwrap(), "/proc/sys/net/ipv4/ip_forward");
+        assert_eq!(at("net.ipv4.conf.eth0/1.rp_filter").unwrap(), "/proc/sys/net/ipv4/conf/eth0.1/rp_filter");
+        assert_eq!(at("net/ipv4/conf/eth0.1/rp_filter").unwrap(), "/proc/sys/net/ipv4/conf/eth0.1/rp_filter");
+        assert_eq!(at("kernel.shm_rmid_forced").unwrap(), "/proc/sys/kernel/shm_rmid_forced");
+        assert_eq!(at("fs.mqueue.msg_max").unwrap(), "/proc/sys/fs/mqueue/msg_max");
+    }
+
+    #[test]
+    fn what_is_the_nodes_is_refused() {
+        for key in ["vm.swappiness", "kernel.panic", "fs.file-max", "net", "net...x", "net/../kernel/panic", ""] {
+            assert!(path(key, true, true).is_err(), "{key:?}");
+        }
+        assert!(path("net.ipv4.ip_forward", false, true).is_err());
+        assert!(path("kernel.sem", true, false).is_err());
+    }
+}
