@@ -1,0 +1,105 @@
+use std::{fmt, os::unix::net::UnixStream, str::FromStr};
+
+use cri_proto::v1::{
+    ImageSpec, ImageStatusRequest, PullImageRequest, VersionRequest, image_service_client::ImageServiceClient,
+    runtime_service_client::RuntimeServiceClient,
+};
+use rustix::net::sockopt::socket_peercred;
+use tonic::transport::Channel;
+
+/// `NAME=SOCKET`, as given on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    /// What the tables call it.
+    pub(crate) name: String,
+    /// Path of its CRI socket.
+    pub(crate) socket: String,
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, socket) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=SOCKET"))?;
+        let socket = socket.strip_prefix("unix://").unwrap_or(socket);
+        if name.is_empty() || !socket.starts_with('/') {
+            return Err(format!("{text:?} is not NAME=SOCKET with an absolute path"));
+        }
+        Ok(Self { name: name.to_owned(), socket: socket.to_owned() })
+    }
+}
+
+/// A connected engine.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    /// What the tables call it.
+    pub(crate) name: String,
+    /// Its own name and version.
+    pub(crate) version: String,
+    /// The process that listens on its socket.
+    pub(crate) daemon: i32,
+    /// The CRI's runtime service.
+    pub(crate) runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+impl Engine {
+    /// Connects, and asks for the version.
+    pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let at = |operation: &str| format!("{operation} {} on {}", endpoint.name, endpoint.socket);
+        let channel = cri_proto::connect(&endpoint.socket)
+            .await
+            .map_err(|e| Failure(format!("{}: {}", at("connect to"), chain(&e))))?;
+        let mut runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(cri_proto::MESSAGE_MAX);
+        let version = runtime
+            .version(VersionRequest::default())
+            .await
+            .map_err(|e| Failure(format!("{}: {}", at("ask version of"), e.message())))?;
+        let version = version.into_inner();
+        Ok(Self {
+            name: endpoint.name.clone(),
+            version: format!("{} {}", version.runtime_name, version.runtime_version),
+            daemon: listener(&endpoint.socket).map_err(|e| Failure(format!("{}: {e}", at("find the daemon of"))))?,
+            runtime,
+            images: ImageServiceClient::new(channel),
+        })
+    }
+
+    /// Pulls the image unless it is there.
+    pub(crate) async fn ensure_image(&mut self, image: &str) -> Result<(), Failure> {
+        let spec = ImageSpec { image: image.to_owned(), ..Default::default() };
+        let there = self.images.image_status(ImageStatusRequest { image: Some(spec.clone()), verbose: false }).await;
+        if there.is_ok_and(|status| status.into_inner().image.is_some()) {
+            return Ok(());
+        }
+        let pull = self.images.pull_image(PullImageRequest { image: Some(spec), ..Default::default() }).await;
+        pull.map(drop).map_err(|e| Failure(format!("{}: pull {image}: {}", self.name, e.message())))
+    }
+}
+
+/// The pid of the process that listens on a socket.
+fn listener(socket: &str) -> std::io::Result<i32> {
+    let stream = UnixStream::connect(socket)?;
+    Ok(socket_peercred(&stream)?.pid.as_raw_nonzero().get())
+}
+
+/// An error with all of its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut at = error.source();
+    while let Some(cause) = at {
+        text = format!("{text}: {cause}");
+        at = cause.source();
+    }
+    text
+}
+
+/// Why a measurement could not be made.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,165 @@
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use cri_proto::v1::{
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ExecSyncRequest, ImageSpec, LinuxContainerConfig,
+    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, SecurityProfile, StartContainerRequest, StopContainerRequest,
+    StopPodSandboxRequest, security_profile::ProfileType,
+};
+use tonic::{Response, Status};
+
+use super::Shape;
+use crate::engine::{Engine, Failure};
+
+/// The steps of a life, in order.
+pub(crate) const STEPS: [&str; 8] = [
+    "RunPodSandbox",
+    "CreateContainer",
+    "StartContainer",
+    "ExecSync",
+    "StopContainer",
+    "RemoveContainer",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+];
+
+/// How long each step of one life took.
+pub(crate) type Times = [Duration; STEPS.len()];
+
+/// A pod that runs.
+pub(crate) struct Alive {
+    pod: String,
+    container: String,
+}
+
+struct Clock<'a> {
+    engine: &'a Engine,
+    times: Times,
+    step: usize,
+}
+
+impl Clock<'_> {
+    async fn step<T>(&mut self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Failure> {
+        let start = Instant::now();
+        let answer = call.await;
+        self.times[self.step] = start.elapsed();
+        let name = STEPS[self.step];
+        self.step += 1;
+        answer.map(Response::into_inner).map_err(|e| Failure(format!("{}: {name}: {}", self.engine.name, e.message())))
+    }
+}
+
+/// One pod of one container from its making to its removal.
+pub(crate) async fn live(engine: &Engine, shape: &Shape, name: &str) -> Result<Times, Failure> {
+    let mut clock = Clock { engine, times: Times::default(), step: 0 };
+    let alive = raise(&mut clock, shape, name).await?;
+    let mut runtime = engine.runtime.clone();
+    let exec = ExecSyncRequest { container_id: alive.container.clone(), cmd: vec!["true".to_owned()], timeout: 10 };
+    let done = clock.step(runtime.exec_sync(exec)).await?;
+    if done.exit_code != 0 {
+        return Err(Failure(format!("{}: ExecSync: true ended with {}", engine.name, done.exit_code)));
+    }
+    lower(&mut clock, alive).await?;
+    Ok(clock.times)
+}
+
+/// Makes a pod of one container that runs.
+pub(crate) async fn begin(engine: &Engine, shape: &Shape, name: &str) -> Result<Alive, Failure> {
+    raise(&mut Clock { engine, times: Times::default(), step: 0 }, shape, name).await
+}
+
+/// Removes such a pod.
+pub(crate) async fn end(engine: &Engine, alive: Alive) -> Result<(), Failure> {
+    lower(&mut Clock { engine, times: Times::default(), step: 4 }, alive).await
+}
+
+async fn raise(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<Alive, Failure> {
+    let mut runtime = clock.engine.runtime.clone();
+    let config = pod(shape, name);
+    let run = RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+    let pod = clock.step(runtime.run_pod_sandbox(run)).await?.pod_sandbox_id;
+    let create = CreateContainerRequest {
+        pod_sandbox_id: pod.clone(),
+        config: Some(container(shape)),
+        sandbox_config: Some(config),
+    };
+    let container = clock.step(runtime.create_container(create)).await?.container_id;
+    clock.step(runtime.start_container(StartContainerRequest { container_id: container.clone() })).await?;
+    Ok(Alive { pod, container })
+}
+
+async fn lower(clock: &mut Clock<'_>, alive: Alive) -> Result<(), Failure> {
+    let mut runtime = clock.engine.runtime.clone();
+    // A grace of zero: how long a program takes to end itself is not the engine's time.
+    clock
+        .step(runtime.stop_container(StopContainerRequest { container_id: alive.container.clone(), timeout: 0 }))
+        .await?;
+    clock.step(runtime.remove_container(RemoveContainerRequest { container_id: alive.container })).await?;
+    clock.step(runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: alive.pod.clone() })).await?;
+    clock.step(runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: alive.pod })).await?;
+    Ok(())
+}
+
+fn namespaces(shape: &Shape) -> Option<NamespaceOption> {
+    let network = if shape.host_network { NamespaceMode::Node } else { NamespaceMode::Pod };
+    Some(NamespaceOption { network: network.into(), pid: NamespaceMode::Container.into(), ..Default::default() })
+}
+
+fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
+    let security = LinuxSandboxSecurityContext {
+        namespace_options: namespaces(shape),
+        seccomp: runtime_default(),
+        ..Default::default()
+    };
+    PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: format!("bench-{name}"),
+            uid: format!("bench-{}-{name}", shape.mark),
+            namespace: "bench".to_owned(),
+            attempt: 0,
+        }),
+        hostname: "bench".to_owned(),
+        log_directory: std::env::temp_dir().join(format!("pinion-bench-{}", shape.mark)).to_string_lossy().into_owned(),
+        linux: Some(LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() }),
+        labels: HashMap::from([("bench".to_owned(), name.to_owned())]),
+        ..Default::default()
+    }
+}
+
+fn container(shape: &Shape) -> ContainerConfig {
+    let security = LinuxContainerSecurityContext {
+        namespace_options: namespaces(shape),
+        seccomp: runtime_default(),
+        no_new_privs: true,
+        masked_paths: ["/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"]
+            .map(str::to_owned)
+            .to_vec(),
+        readonly_paths: ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Default::default()
+    };
+    let resources = LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_period: 100_000,
+        cpu_quota: 200_000,
+        memory_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    };
+    ContainerConfig {
+        metadata: Some(ContainerMetadata { name: "sleeper".to_owned(), attempt: 0 }),
+        image: Some(ImageSpec { image: shape.image.clone(), ..Default::default() }),
+        command: vec!["sleep".to_owned(), shape.mark.clone()],
+        log_path: "sleeper.log".to_owned(),
+        linux: Some(LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
+        ..Default::default()
+    }
+}
+
+fn runtime_default() -> Option<SecurityProfile> {
+    Some(SecurityProfile { profile_type: ProfileType::RuntimeDefault.into(), localhost_ref: String::new() })
+}
