@@ -1,6 +1,7 @@
 //! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
 
 pub mod inherited;
+pub mod mount_namespace;
 pub mod namespace;
 pub mod pidfd_exit;
 pub mod shared_memory;

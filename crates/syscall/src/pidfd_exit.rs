@@ -1,0 +1,66 @@
+//! How a process ended, from its pidfd alone: `PIDFD_GET_INFO` of ioctl(2) on a pidfd.
+
+use std::io;
+
+use rustix::fd::{AsFd, AsRawFd};
+
+/// What `PIDFD_GET_INFO` tells of a process's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PidfdExit {
+    /// It lives, or ended and was not reaped yet.
+    NotReaped,
+    /// It ended and was reaped: its wait status, as waitpid(2) gives it.
+    Reaped(i32),
+    /// The kernel does not know (any more).
+    Unknown,
+}
+
+/// The wait status of a process that somebody else reaped. Linux 6.15; the pidfd must have been opened before its end.
+///
+/// # Errors
+/// `ENOTTY` or `EINVAL` on an older kernel are `Ok(Unknown)`; anything else is the kernel's.
+pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
+    // Version 0 of struct pidfd_info: mask u64, cgroupid u64, eleven u32 (pid … fsgid), exit_code i32.
+    const SIZE: usize = 64;
+    const EXIT_CODE: usize = 60;
+    const INFO_EXIT: u64 = 1 << 3;
+    const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b; // _IOWR(0xff, 11, struct pidfd_info)
+    #[repr(C, align(8))]
+    struct Info([u8; SIZE]);
+    let mut info = Info([0; SIZE]);
+    info.0[..8].copy_from_slice(&INFO_EXIT.to_ne_bytes());
+    // SAFETY: the kernel reads and writes SIZE bytes (the size is part of the request number) of `info`, aligned to 8.
+    let done = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, &raw mut info) };
+    if done < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            // Gone and nothing was kept, or a kernel that cannot tell.
+            Some(libc::ESRCH | libc::ENOTTY | libc::EINVAL) => Ok(PidfdExit::Unknown),
+            _ => Err(error),
+        };
+    }
+    let word = |at: usize| [info.0[at], info.0[at + 1], info.0[at + 2], info.0[at + 3]];
+    let mask = u64::from_ne_bytes(std::array::from_fn(|i| info.0[i]));
+    if mask & INFO_EXIT == 0 {
+        return Ok(PidfdExit::NotReaped);
+    }
+    Ok(PidfdExit::Reaped(i32::from_ne_bytes(word(EXIT_CODE))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    #[test]
+    fn the_status_is_there_once_it_was_reaped() {
+        let mut child = Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().expect("spawn");
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
+        assert_eq!(pidfd_exit(&pidfd).expect("ioctl"), PidfdExit::NotReaped);
+        child.wait().expect("wait");
+        assert_eq!(pidfd_exit(&pidfd).expect("ioctl"), PidfdExit::Reaped(7 << 8));
+    }
+}
