@@ -1,8 +1,15 @@
 //! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
 
+pub mod clone;
+pub mod descriptors;
+pub mod exec;
 pub mod inherited;
+pub mod mount_attributes;
 pub mod mount_namespace;
 pub mod namespace;
+pub mod personality;
 pub mod pidfd_exit;
+pub mod seccomp;
 pub mod shared_memory;
 pub mod signal_fd;
+pub mod signals;

@@ -1,0 +1,115 @@
+//! clone3(2) without execve: a child that is a copy of a single-threaded parent.
+
+use std::io;
+
+use rustix::{
+    fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    thread::UnshareFlags,
+};
+
+/// How to clone.
+#[derive(Debug, Default)]
+pub struct Clone3<'a> {
+    /// New namespaces for the child (`CLONE_NEW*`).
+    pub namespaces: Option<UnshareFlags>,
+    /// Directory of a cgroup v2 group to be born in (`CLONE_INTO_CGROUP`, Linux 5.7): the way that never waits for RCU.
+    pub cgroup: Option<BorrowedFd<'a>>,
+}
+
+/// A cloned process.
+#[derive(Debug)]
+pub struct Child {
+    /// Its pid in the caller's PID namespace.
+    pub pid: i32,
+    /// Its pidfd, close-on-exec.
+    pub pidfd: OwnedFd,
+}
+
+/// Ends the process when a panic unwinds out of the child's closure: the parent's frames are not the child's to run.
+struct EndOnUnwind;
+
+impl Drop for EndOnUnwind {
+    fn drop(&mut self) {
+        exit_now(EXIT_PANIC);
+    }
+}
+
+/// Beyond 32 bits, so the libc crate's constants overflow (`linux/sched.h`).
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
+/// Exit code of a child that panicked, as Rust programs have it.
+const EXIT_PANIC: i32 = 101;
+
+impl Clone3<'_> {
+    /// Runs `child` in a new process and returns its pid and pidfd to the caller; what `child` returns is its exit code.
+    ///
+    /// The child has a copy of the caller's memory and descriptors. Signal handlers are set to default in it
+    /// (`CLONE_CLEAR_SIGHAND`, Linux 5.5); ignored signals stay ignored and blocked ones blocked.
+    ///
+    /// # Errors
+    /// `EINVAL` when the caller has more than one thread (a lock that another thread holds would never be released in the
+    /// child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as clone(2) tells.
+    pub fn fork(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
+        require_single_thread()?;
+        let mut pidfd: libc::c_int = -1;
+        let into_cgroup = if self.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
+        let namespaces = self.namespaces.map_or(0, |flags| u64::from(flags.bits()));
+        let arguments = libc::clone_args {
+            flags: namespaces | into_cgroup | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND,
+            pidfd: (&raw mut pidfd) as u64,
+            child_tid: 0,
+            parent_tid: 0,
+            exit_signal: libc::SIGCHLD as u64,
+            stack: 0,
+            stack_size: 0,
+            tls: 0,
+            set_tid: 0,
+            set_tid_size: 0,
+            cgroup: self.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
+        };
+        // SAFETY: without CLONE_VM the child gets its own copy of all memory, so nothing is shared that either side could
+        // race on, and there is one thread (checked), so no lock is held for ever in the child. `arguments` and `pidfd`
+        // outlive the call, and the size given is that of the struct.
+        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+        match pid {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                let guard = EndOnUnwind;
+                let code = child();
+                std::mem::forget(guard);
+                exit_now(code)
+            }
+            // SAFETY: CLONE_PIDFD stored a descriptor of ours here that nothing else owns.
+            pid => Ok(Child { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
+        }
+    }
+}
+
+/// Ends the process at once: no destructors, no atexit handlers.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit takes any value and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// `EINVAL` unless the calling process has one thread: unshare(2) with `CLONE_THREAD` does nothing but this check.
+fn require_single_thread() -> io::Result<()> {
+    // SAFETY: CLONE_THREAD alone changes nothing.
+    match unsafe { libc::unshare(libc::CLONE_THREAD) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Moves the calling process, which must have one thread, into new namespaces.
+///
+/// # Errors
+/// `EINVAL` when there is more than one thread, or where the kernel lacks one of the kinds; `EPERM`; `ENOSPC` at a limit of
+/// `/proc/sys/user/max_*_namespaces`.
+pub fn unshare_process(namespaces: UnshareFlags) -> io::Result<()> {
+    require_single_thread()?;
+    let only = namespaces.difference(UnshareFlags::FILES);
+    // SAFETY: unshare is unsafe for CLONE_FILES, which is taken out, and there is one thread.
+    unsafe { rustix::thread::unshare_unsafe(only) }?;
+    Ok(())
+}
