@@ -54,6 +54,8 @@ impl Nascent {
     /// Takes over a waiting child of a process that died (`sync` from its descriptor).
     pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self { todo!() }
 }
-/// A command in a running container: one fork. `init` is the pidfd of the container's init. The caller must be
-/// single-threaded: its pid_for_children is switched around the clone. Returns at once; `advance` tells of execve.
-pub fn exec(trees: &cgroup::Hierarchies, group: &cgroup::Group, init: BorrowedFd<'_>, process: &oci::Process, stdio: Stdio, seccomp: Option<&seccomp::Program>) -> Result<Nascent, Error> { todo!() }
+/// A command in a running container: one fork. `group` is the group to be born in, made by `Group::exec_group` of the
+/// container's; `init` is the pidfd of the container's init. The caller must be single-threaded: its pid_for_children is
+/// switched around the clone. Returns at once; `advance` tells `Ready` (with the terminal), then of execve: there is no
+/// `start`.
+pub fn exec(group: cgroup::Group, init: BorrowedFd<'_>, process: &oci::Process, stdio: Stdio, seccomp: Option<&seccomp::Program>) -> Result<Nascent, Error> { todo!() }

@@ -23,8 +23,8 @@ pub fn load_filter(filter: &[u8], flags: u32) -> io::Result<Option<OwnedFd>> {
     let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match done {
         0 => Ok(None),
-        // SAFETY: a positive answer is the new listener's descriptor with NEW_LISTENER, which nothing else owns.
-        fd if fd > 0 && u64::from(flags) & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u64 != 0 => {
+        fd if fd > 0 && u64::from(flags) & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 => {
+            // SAFETY: a positive answer is the new listener's descriptor with NEW_LISTENER, which nothing else owns.
             Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
         }
         // With TSYNC: the id of a thread that could not be changed.
