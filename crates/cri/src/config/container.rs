@@ -1,0 +1,68 @@
+use cri_proto::v1;
+use pod::ContainerConfig;
+
+use super::{field, limits, mount, security, signal};
+use crate::Failure;
+
+/// The configuration of a container.
+pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig, Failure> {
+    let metadata = message.metadata.ok_or_else(|| Failure::invalid("config.metadata", "is missing"))?;
+    let image = message.image.unwrap_or_default();
+    let linux = message.linux.unwrap_or_default();
+    let limits = limits("config.linux.resources", &linux.resources.unwrap_or_default())?;
+    if !message.cdi_devices.is_empty() {
+        return Err(Failure::invalid("config.CDI_devices", "CDI devices are not supported yet"));
+    }
+    Ok(ContainerConfig {
+        name: field::name("config.metadata.name", &metadata.name)?,
+        attempt: metadata.attempt,
+        user_specified_image: match image.user_specified_image.as_str() {
+            "" => image.image.clone(),
+            asked => asked.to_owned(),
+        },
+        image: field::word("config.image.image", &image.image)?,
+        command: arguments("config.command", message.command)?,
+        args: arguments("config.args", message.args)?,
+        working_dir: match message.working_dir.as_str() {
+            "" => None,
+            path => field::absolute_path("config.working_dir", path).map(|_| Some(path.to_owned()))?,
+        },
+        env: environment(message.envs)?,
+        volumes: mount::volumes("config.mounts", &message.mounts)?,
+        devices: mount::devices("config.devices", &message.devices)?,
+        labels: field::map("config.labels", message.labels)?,
+        annotations: field::map("config.annotations", message.annotations)?,
+        log_path: match message.log_path.as_str() {
+            "" => None,
+            path => Some(field::relative_path("config.log_path", path)?),
+        },
+        stdin: message.stdin,
+        stdin_once: message.stdin_once,
+        tty: message.tty,
+        resources: limits.resources,
+        oom_score_adj: limits.oom_score_adj,
+        security: security::security(linux.security_context.unwrap_or_default())?,
+        stop_signal: signal::number(field::known("config.stop_signal", message.stop_signal)?),
+    })
+}
+
+fn arguments(at: &str, values: Vec<String>) -> Result<Vec<String>, Failure> {
+    values.iter().enumerate().try_for_each(|(index, value)| field::text(&format!("{at}[{index}]"), value).map(drop))?;
+    Ok(values)
+}
+
+/// Names and values. The values are bytes in the message, but a runtime spec is JSON: only UTF-8 has a form in it.
+fn environment(messages: Vec<v1::KeyValue>) -> Result<Vec<(String, String)>, Failure> {
+    messages.into_iter().enumerate().map(|(index, pair)| variable(&format!("config.envs[{index}]"), pair)).collect()
+}
+
+fn variable(at: &str, pair: v1::KeyValue) -> Result<(String, String), Failure> {
+    let at_key = format!("{at}.key");
+    if pair.key.is_empty() || pair.key.contains('=') {
+        return Err(Failure::invalid(&at_key, format_args!("{:?} is not the name of a variable", pair.key)));
+    }
+    let key = field::text(&at_key, &pair.key)?;
+    let value = String::from_utf8(pair.value)
+        .map_err(|_| Failure::invalid(&format!("{at}.value"), format_args!("of {key:?} is not UTF-8")))?;
+    Ok((key, field::text(&format!("{at}.value"), &value)?))
+}

@@ -1,0 +1,20 @@
+//! Messages in, valid configurations out. Every refusal names the field as the message has it.
+
+mod capability;
+mod container;
+mod field;
+mod mount;
+mod namespace;
+mod port;
+mod resources;
+mod sandbox;
+mod security;
+mod signal;
+
+pub(crate) use container::container;
+pub(crate) use resources::limits;
+pub(crate) use sandbox::sandbox;
+pub(crate) use signal::message as signal_message;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use std::collections::{BTreeMap, HashMap};
+
+use cri_proto::v1;
+use pod::{Dns, Name, SandboxConfig};
+
+use super::{field, limits, namespace, port};
+use crate::Failure;
+
+/// Most entries of each kind in a resolv.conf that we write.
+const DNS_MAX: usize = 64;
+
+/// The configuration of a pod.
+pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) -> Result<SandboxConfig, Failure> {
+    let linux = message.linux.unwrap_or_default();
+    let security = linux.security_context.unwrap_or_default();
+    let namespaces = namespace::of_pod(
+        "config.linux.security_context.namespace_options",
+        &security.namespace_options.unwrap_or_default(),
+    )?;
+    Ok(SandboxConfig {
+        name: name(message.metadata)?,
+        hostname: field::hostname("config.hostname", &message.hostname)?,
+        log_directory: match message.log_directory.as_str() {
+            "" => None,
+            path => Some(field::absolute_path("config.log_directory", path)?),
+        },
+        dns: message.dns_config.map(dns).transpose()?,
+        ports: port::ports("config.port_mappings", &message.port_mappings)?,
+        labels: field::map("config.labels", message.labels)?,
+        annotations: field::map("config.annotations", message.annotations)?,
+        cgroup_parent: match linux.cgroup_parent.as_str() {
+            "" => None,
+            path => Some(cgroup_parent(path)?),
+        },
+        sysctls: sysctls(linux.sysctls)?,
+        network: namespaces.network,
+        ipc: namespaces.ipc,
+        pid: namespaces.pid,
+        privileged: security.privileged,
+        runtime_handler,
+        resources: linux.resources.map(|r| limits("config.linux.resources", &r)).transpose()?.map(|l| l.resources),
+    })
+}
+
+fn name(metadata: Option<v1::PodSandboxMetadata>) -> Result<Name, Failure> {
+    let metadata = metadata.ok_or_else(|| Failure::invalid("config.metadata", "is missing"))?;
+    Ok(Name {
+        name: field::name("config.metadata.name", &metadata.name)?,
+        uid: field::optional_name("config.metadata.uid", &metadata.uid)?,
+        namespace: field::optional_name("config.metadata.namespace", &metadata.namespace)?,
+        attempt: metadata.attempt,
+    })
+}
+
+fn dns(message: v1::DnsConfig) -> Result<Dns, Failure> {
+    let at = "config.dns_config";
+    for (name, list) in [("servers", &message.servers), ("searches", &message.searches), ("options", &message.options)]
+    {
+        if list.len() > DNS_MAX {
+            return Err(Failure::invalid(
+                &format!("{at}.{name}"),
+                format_args!("{} entries; at most {DNS_MAX}", list.len()),
+            ));
+        }
+    }
+    for (index, server) in message.servers.iter().enumerate() {
+        field::address(&format!("{at}.servers[{index}]"), server)?;
+    }
+    for (index, search) in message.searches.iter().enumerate() {
+        field::word(&format!("{at}.searches[{index}]"), search)?;
+    }
+    for (index, option) in message.options.iter().enumerate() {
+        field::word(&format!("{at}.options[{index}]"), option)?;
+    }
+    Ok(Dns { servers: message.servers, searches: message.searches, options: message.options })
+}
+
+fn cgroup_parent(path: &str) -> Result<String, Failure> {
+    let at = "config.linux.cgroup_parent";
+    if path.ends_with(".slice") && !path.starts_with('/') {
+        return Err(Failure::invalid(
+            at,
+            format_args!("{path:?} is a systemd slice, but the cgroup driver is cgroupfs; set cgroupDriver: cgroupfs"),
+        ));
+    }
+    field::absolute_path(at, path)?;
+    Ok(path.to_owned())
+}
+
+fn sysctls(messages: HashMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {
+    let at = "config.linux.sysctls";
+    for (name, value) in &messages {
+        let good = !name.is_empty()
+            && !name.contains("..")
+            && !name.starts_with(['.', '/'])
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
+        if !good {
+            return Err(Failure::invalid(at, format_args!("{name:?} is not the name of a sysctl")));
+        }
+        field::text(&format!("{at}[{name}]"), value)?;
+    }
+    Ok(messages.into_iter().collect())
+}

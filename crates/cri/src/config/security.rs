@@ -1,0 +1,147 @@
+use cri_proto::v1::{self, SupplementalGroupsPolicy, security_profile::ProfileType};
+use pod::{GroupsPolicy, SeccompChoice, Security, UserChoice};
+
+use super::{capability::capabilities, field, namespace};
+use crate::Failure;
+
+const AT: &str = "config.linux.security_context";
+
+/// The security context of a container.
+pub(super) fn security(message: v1::LinuxContainerSecurityContext) -> Result<Security, Failure> {
+    let user = user(&message)?;
+    let groups = format!("{AT}.supplemental_groups");
+    let supplemental_groups =
+        message.supplemental_groups.iter().map(|id| field::id(&groups, *id)).collect::<Result<_, _>>()?;
+    let groups_policy =
+        match field::known(&format!("{AT}.supplemental_groups_policy"), message.supplemental_groups_policy)? {
+            SupplementalGroupsPolicy::Merge => GroupsPolicy::Merge,
+            SupplementalGroupsPolicy::Strict => GroupsPolicy::Strict,
+        };
+    let seccomp = seccomp(&message)?;
+    let apparmor = apparmor(&message)?;
+    let (pid, target) =
+        namespace::of_container(&format!("{AT}.namespace_options"), &message.namespace_options.unwrap_or_default())?;
+    let asked = message.capabilities.unwrap_or_default();
+    Ok(Security {
+        user,
+        supplemental_groups,
+        groups_policy,
+        privileged: message.privileged,
+        readonly_rootfs: message.readonly_rootfs,
+        no_new_privileges: message.no_new_privs,
+        add_capabilities: capabilities(&format!("{AT}.capabilities.add_capabilities"), &asked.add_capabilities)?,
+        drop_capabilities: capabilities(&format!("{AT}.capabilities.drop_capabilities"), &asked.drop_capabilities)?,
+        add_ambient_capabilities: capabilities(
+            &format!("{AT}.capabilities.add_ambient_capabilities"),
+            &asked.add_ambient_capabilities,
+        )?,
+        seccomp,
+        apparmor,
+        selinux_label: selinux(message.selinux_options)?,
+        masked_paths: paths("masked_paths", message.masked_paths)?,
+        readonly_paths: paths("readonly_paths", message.readonly_paths)?,
+        pid,
+        target,
+    })
+}
+
+fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failure> {
+    let uid = message.run_as_user.map(|id| field::id(&format!("{AT}.run_as_user"), id.value)).transpose()?;
+    let gid = message.run_as_group.map(|id| field::id(&format!("{AT}.run_as_group"), id.value)).transpose()?;
+    match (uid, message.run_as_username.as_str(), gid) {
+        (Some(uid), _, gid) => Ok(UserChoice::Uid { uid, gid }),
+        (None, "", None) => Ok(UserChoice::Image),
+        (None, "", Some(_)) => {
+            Err(Failure::invalid(&format!("{AT}.run_as_group"), "needs run_as_user or run_as_username"))
+        }
+        (None, name, gid) => {
+            let name = field::name(&format!("{AT}.run_as_username"), name)?;
+            Ok(UserChoice::Name(gid.map_or_else(|| name.clone(), |gid| format!("{name}:{gid}"))))
+        }
+    }
+}
+
+/// The field, else its deprecated forerunner, else the default profile; nothing at all for a privileged container.
+fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice, Failure> {
+    if message.privileged {
+        return Ok(SeccompChoice::Unconfined);
+    }
+    if let Some(profile) = &message.seccomp {
+        let at = format!("{AT}.seccomp");
+        return Ok(match field::known(&format!("{at}.profile_type"), profile.profile_type)? {
+            ProfileType::RuntimeDefault => SeccompChoice::RuntimeDefault,
+            ProfileType::Unconfined => SeccompChoice::Unconfined,
+            ProfileType::Localhost => localhost(&format!("{at}.localhost_ref"), &profile.localhost_ref)?,
+        });
+    }
+    #[allow(deprecated)]
+    let path = message.seccomp_profile_path.as_str();
+    match path {
+        "" | "runtime/default" | "docker/default" => Ok(SeccompChoice::RuntimeDefault),
+        "unconfined" => Ok(SeccompChoice::Unconfined),
+        other => match other.strip_prefix("localhost/") {
+            Some(path) => localhost(&format!("{AT}.seccomp_profile_path"), path),
+            None => Err(Failure::invalid(
+                &format!("{AT}.seccomp_profile_path"),
+                format_args!("{other:?} is not runtime/default, unconfined or localhost/<path>"),
+            )),
+        },
+    }
+}
+
+fn localhost(at: &str, path: &str) -> Result<SeccompChoice, Failure> {
+    field::absolute_path(at, path).map(SeccompChoice::Localhost)
+}
+
+/// `None`: the runtime's default. `Some("unconfined")` or the name of a loaded profile.
+fn apparmor(message: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, Failure> {
+    if message.privileged {
+        return Ok(Some("unconfined".to_owned()));
+    }
+    if let Some(profile) = &message.apparmor {
+        let at = format!("{AT}.apparmor");
+        return match field::known(&format!("{at}.profile_type"), profile.profile_type)? {
+            ProfileType::RuntimeDefault => Ok(None),
+            ProfileType::Unconfined => Ok(Some("unconfined".to_owned())),
+            ProfileType::Localhost => {
+                let name = profile.localhost_ref.strip_prefix("localhost/").unwrap_or(&profile.localhost_ref);
+                field::word(&format!("{at}.localhost_ref"), name).map(Some)
+            }
+        };
+    }
+    #[allow(deprecated)]
+    let name = message.apparmor_profile.as_str();
+    match name {
+        "" | "runtime/default" => Ok(None),
+        "unconfined" => Ok(Some(name.to_owned())),
+        other => match other.strip_prefix("localhost/") {
+            Some(name) => field::word(&format!("{AT}.apparmor_profile"), name).map(Some),
+            None => Err(Failure::invalid(
+                &format!("{AT}.apparmor_profile"),
+                format_args!("{other:?} is not runtime/default, unconfined or localhost/<profile>"),
+            )),
+        },
+    }
+}
+
+/// `user:role:type:level`; missing parts are taken from the usual label of containers.
+fn selinux(options: Option<v1::SeLinuxOption>) -> Result<Option<String>, Failure> {
+    let Some(options) = options.filter(|o| *o != v1::SeLinuxOption::default()) else { return Ok(None) };
+    let at = format!("{AT}.selinux_options");
+    let part = |name: &str, value: &str, default: &str| match value {
+        "" => Ok(default.to_owned()),
+        value => field::word(&format!("{at}.{name}"), value),
+    };
+    let user = part("user", &options.user, "system_u")?;
+    let role = part("role", &options.role, "system_r")?;
+    let kind = part("type", &options.r#type, "container_t")?;
+    let level = part("level", &options.level, "s0")?;
+    Ok(Some(format!("{user}:{role}:{kind}:{level}")))
+}
+
+fn paths(name: &str, values: Vec<String>) -> Result<Vec<String>, Failure> {
+    for (index, value) in values.iter().enumerate() {
+        field::absolute_path(&format!("{AT}.{name}[{index}]"), value)?;
+    }
+    Ok(values)
+}

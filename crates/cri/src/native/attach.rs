@@ -1,0 +1,28 @@
+use cri_proto::pinion as proto;
+use pod::{ExecRequest, UserChoice};
+use tonic::Streaming;
+
+use super::{Outgoing, session};
+use crate::answer::{Outcome, Shared};
+
+/// Connects to a container's streams; the container goes on when the client leaves.
+pub(super) async fn answer(
+    state: Shared,
+    mut input: Streaming<proto::SessionInput>,
+) -> Outcome<Outgoing<proto::SessionOutput>> {
+    let start = session::first(&mut input).await?;
+    let container = state.engine.container(&start.container)?;
+    let request = ExecRequest {
+        env: Vec::new(),
+        working_dir: None,
+        user: UserChoice::Image,
+        command: Vec::new(),
+        tty: container.config.tty,
+        stdin: start.stdin && container.config.stdin,
+        stdout: true,
+        stderr: !container.config.tty,
+        size: start.size.map(session::size),
+    };
+    let session = state.engine.attach(&container.id, request).await?;
+    Ok(session::run(session, input))
+}

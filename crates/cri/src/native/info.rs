@@ -1,0 +1,23 @@
+use cri_proto::pinion as proto;
+use serde_json::{Value, json};
+
+use crate::{
+    RUNTIME_VERSION,
+    answer::{Outcome, Shared},
+};
+
+/// One JSON object: versions, conditions, and whatever the engine tells of itself.
+pub(super) async fn answer(state: Shared, _: proto::InfoRequest) -> Outcome<proto::InfoResponse> {
+    let status = state.engine.status().await;
+    let condition = |c: &pod::Condition| json!({"ready": c.ready, "reason": c.reason, "message": c.message});
+    let mut info = serde_json::Map::from_iter(status.info.clone());
+    info.insert("version".to_owned(), json!(RUNTIME_VERSION));
+    info.insert("pid".to_owned(), json!(std::process::id()));
+    info.insert("runtime".to_owned(), condition(&status.runtime));
+    info.insert("networkReady".to_owned(), condition(&status.network));
+    info.insert("handlers".to_owned(), json!(status.handlers));
+    info.insert("imageRoot".to_owned(), json!(state.engine.images().root()));
+    info.insert("pods".to_owned(), json!(state.engine.sandboxes().len()));
+    info.insert("containers".to_owned(), json!(state.engine.containers().len()));
+    Ok(proto::InfoResponse { json: Value::Object(info).to_string() })
+}

@@ -1,0 +1,19 @@
+use std::io;
+
+use cri_proto::pinion as proto;
+use tokio_stream::StreamExt;
+use tokio_util::{bytes::Bytes, io::StreamReader};
+use tonic::Streaming;
+
+use crate::answer::{Outcome, Shared};
+
+/// Imports an archive as it arrives; nothing of it is listed before all of it is verified.
+pub(super) async fn answer(state: Shared, chunks: Streaming<proto::Chunk>) -> Outcome<proto::LoadResponse> {
+    let bytes = chunks.map(|chunk| {
+        chunk.map(|c| Bytes::from(c.data)).map_err(|status| io::Error::other(status.message().to_owned()))
+    });
+    let mut archive = StreamReader::new(bytes);
+    let images = state.engine.images().import(&mut archive).await?;
+    let names = images.into_iter().map(|image| image.repo_tags.first().unwrap_or(&image.id).clone());
+    Ok(proto::LoadResponse { images: names.collect() })
+}

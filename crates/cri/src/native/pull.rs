@@ -1,0 +1,68 @@
+use std::sync::Arc;
+
+use cri_proto::pinion::{self as proto, pull_progress::Stage as Shown};
+use pod::{Credentials, LayerProgress, Stage};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::Outgoing;
+use crate::{
+    Failure,
+    answer::{Outcome, Shared},
+};
+
+type Sender = mpsc::Sender<Result<proto::PullProgress, Status>>;
+
+/// Pulls, telling each layer's progress; the last message has the image's id. Ends with its client, as people expect of
+/// Ctrl-C; layers that are done stay for the next try.
+pub(super) fn answer(state: Shared, request: proto::PullRequest) -> Outcome<Outgoing<proto::PullProgress>> {
+    if request.reference.is_empty() {
+        return Err(Failure::invalid("reference", "must not be empty"));
+    }
+    let (sender, receiver) = mpsc::channel(256);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = sender.closed() => {}
+            () = pull(state, request, &sender) => {}
+        }
+    });
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+async fn pull(state: Shared, request: proto::PullRequest, sender: &Sender) {
+    let credentials = (!request.username.is_empty() || !request.password.is_empty()).then(|| Credentials {
+        username: request.username,
+        password: request.password,
+        ..Credentials::default()
+    });
+    let progress = {
+        let sender = sender.clone();
+        // A slow client misses steps in between; the pull never waits for it.
+        Arc::new(move |layer: LayerProgress| drop(sender.try_send(Ok(shown(layer)))))
+    };
+    let pulled = state.engine.images().pull(&request.reference, credentials.as_ref(), Some(progress)).await;
+    let last = match pulled {
+        Ok(image) => Ok(proto::PullProgress { image_id: image.id, ..Default::default() }),
+        Err(error) => Err(Failure::from(error).into()),
+    };
+    // A client that is gone needs no answer.
+    let _ = sender.send(last).await;
+}
+
+fn shown(layer: LayerProgress) -> proto::PullProgress {
+    let stage = match layer.stage {
+        Stage::Waiting => Shown::Waiting,
+        Stage::Downloading => Shown::Downloading,
+        Stage::Unpacking => Shown::Unpacking,
+        Stage::Done => Shown::Done,
+        Stage::Exists => Shown::Exists,
+    };
+    proto::PullProgress {
+        layer: layer.digest,
+        stage: stage.into(),
+        done: layer.done,
+        total: layer.total,
+        image_id: String::new(),
+    }
+}

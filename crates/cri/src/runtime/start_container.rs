@@ -1,0 +1,9 @@
+use cri_proto::v1;
+
+use crate::answer::{Outcome, Shared};
+
+/// Answers when the container's program runs, or could not be run.
+pub(super) async fn answer(state: Shared, request: v1::StartContainerRequest) -> Outcome<v1::StartContainerResponse> {
+    state.engine.start_container(&request.container_id).await?;
+    Ok(v1::StartContainerResponse {})
+}

@@ -1,0 +1,38 @@
+use std::collections::HashMap;
+
+use cri_proto::v1;
+
+use crate::answer::{Outcome, Shared};
+
+/// Whether pods can be run, and what handlers can do; `verbose` adds versions, paths and configuration.
+pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome<v1::StatusResponse> {
+    let status = state.engine.status().await;
+    let conditions = vec![condition("RuntimeReady", status.runtime), condition("NetworkReady", status.network)];
+    let info = match request.verbose {
+        true => status.info.iter().map(|(key, value)| (key.clone(), value.to_string())).collect(),
+        false => HashMap::new(),
+    };
+    Ok(v1::StatusResponse {
+        status: Some(v1::RuntimeStatus { conditions }),
+        info,
+        runtime_handlers: status.handlers.into_iter().map(handler).collect(),
+        features: Some(v1::RuntimeFeatures {
+            supplemental_groups_policy: true,
+            user_namespaces_host_network: false,
+            mount_options: false,
+        }),
+    })
+}
+
+fn condition(kind: &str, condition: pod::Condition) -> v1::RuntimeCondition {
+    let pod::Condition { ready, reason, message } = condition;
+    v1::RuntimeCondition { r#type: kind.to_owned(), status: ready, reason, message }
+}
+
+/// Kubelet asks for features before it lets a pod use them: say only what is there.
+fn handler(name: String) -> v1::RuntimeHandler {
+    v1::RuntimeHandler {
+        name,
+        features: Some(v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false }),
+    }
+}

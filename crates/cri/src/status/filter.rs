@@ -1,0 +1,71 @@
+use std::collections::{BTreeMap, HashMap};
+
+use cri_proto::v1;
+use pod::{ContainerStatus, SandboxStatus};
+
+use super::{container, sandbox};
+
+/// Whether all of `wanted` are there. An empty filter fits everything.
+fn has_labels(labels: &BTreeMap<String, String>, wanted: &HashMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// `PodSandboxFilter`: an id prefix, a state, labels.
+#[derive(Default)]
+pub(crate) struct SandboxFilter {
+    id: String,
+    state: Option<i32>,
+    labels: HashMap<String, String>,
+}
+
+impl From<Option<v1::PodSandboxFilter>> for SandboxFilter {
+    fn from(message: Option<v1::PodSandboxFilter>) -> Self {
+        let message = message.unwrap_or_default();
+        Self { id: message.id, state: message.state.map(|s| s.state), labels: message.label_selector }
+    }
+}
+
+impl SandboxFilter {
+    pub(crate) fn fits(&self, status: &SandboxStatus) -> bool {
+        status.id.starts_with(&self.id)
+            && self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
+            && has_labels(&status.config.labels, &self.labels)
+    }
+}
+
+/// `ContainerFilter` and `ContainerStatsFilter`: prefixes of the ids of container and pod, a state, labels.
+#[derive(Default)]
+pub(crate) struct ContainerFilter {
+    id: String,
+    sandbox: String,
+    state: Option<i32>,
+    labels: HashMap<String, String>,
+}
+
+impl From<Option<v1::ContainerFilter>> for ContainerFilter {
+    fn from(message: Option<v1::ContainerFilter>) -> Self {
+        let message = message.unwrap_or_default();
+        Self {
+            id: message.id,
+            sandbox: message.pod_sandbox_id,
+            state: message.state.map(|s| s.state),
+            labels: message.label_selector,
+        }
+    }
+}
+
+impl From<Option<v1::ContainerStatsFilter>> for ContainerFilter {
+    fn from(message: Option<v1::ContainerStatsFilter>) -> Self {
+        let message = message.unwrap_or_default();
+        Self { id: message.id, sandbox: message.pod_sandbox_id, state: None, labels: message.label_selector }
+    }
+}
+
+impl ContainerFilter {
+    pub(crate) fn fits(&self, status: &ContainerStatus) -> bool {
+        status.id.starts_with(&self.id)
+            && status.sandbox.starts_with(&self.sandbox)
+            && self.state.is_none_or(|state| state == container::state(status.state) as i32)
+            && has_labels(&status.config.labels, &self.labels)
+    }
+}

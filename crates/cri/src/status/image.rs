@@ -1,0 +1,27 @@
+use cri_proto::v1;
+use pod::Image;
+
+/// An image as `ListImages` and `ImageStatus` tell it.
+pub(crate) fn image(image: &Image) -> v1::Image {
+    let (uid, username) = user(&image.config.user);
+    v1::Image {
+        id: image.id.clone(),
+        repo_tags: image.repo_tags.clone(),
+        repo_digests: image.repo_digests.clone(),
+        size: image.size,
+        uid: uid.map(|value| v1::Int64Value { value }),
+        username,
+        spec: None,
+        pinned: image.pinned,
+    }
+}
+
+/// `1000:1000` → the uid; `www:www` → the name; kubelet needs them to judge `runAsNonRoot`. No user is root.
+pub(super) fn user(user: &str) -> (Option<i64>, String) {
+    let name = user.split_once(':').map_or(user, |(name, _group)| name);
+    match name.parse() {
+        Ok(uid) => (Some(uid), String::new()),
+        Err(_) if name.is_empty() => (Some(0), String::new()),
+        Err(_) => (None, name.to_owned()),
+    }
+}

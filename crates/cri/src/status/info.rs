@@ -1,0 +1,114 @@
+//! The `info` of verbose answers: one JSON text under the key `info`, with the names that containerd's has, so that what
+//! people have written around `crictl inspect` goes on working.
+
+use std::collections::HashMap;
+
+use pod::{ContainerConfig, ContainerStatus, Image, SandboxConfig, SandboxStatus};
+use serde_json::{Map, Value, json};
+
+use super::{container as answer, sandbox as pod_answer};
+
+/// `inspectp`: what the engine knows, and the configuration as it was asked for.
+pub(crate) fn sandbox(status: &SandboxStatus, known: Value) -> HashMap<String, String> {
+    let mut info = object(known);
+    info.insert("config".to_owned(), sandbox_config(&status.config));
+    info.entry("runtimeHandler").or_insert_with(|| json!(status.config.runtime_handler));
+    info.entry("stage").or_insert_with(|| json!(status.stage));
+    keyed(info)
+}
+
+/// `inspect`.
+pub(crate) fn container(status: &ContainerStatus, known: Value) -> HashMap<String, String> {
+    let mut info = object(known);
+    info.insert("config".to_owned(), container_config(&status.config));
+    info.insert("sandboxID".to_owned(), json!(status.sandbox));
+    info.insert("pid".to_owned(), json!(status.pid.unwrap_or(0)));
+    info.entry("stage").or_insert_with(|| json!(status.stage));
+    keyed(info)
+}
+
+/// `inspecti`: the image's configuration as its author wrote it.
+pub(crate) fn image(image: &Image) -> HashMap<String, String> {
+    let mut info = Map::new();
+    info.insert("imageSpec".to_owned(), image.raw_config.as_ref().clone());
+    keyed(info)
+}
+
+fn object(known: Value) -> Map<String, Value> {
+    match known {
+        Value::Object(map) => map,
+        other => Map::from_iter([("state".to_owned(), other)]),
+    }
+}
+
+fn keyed(info: Map<String, Value>) -> HashMap<String, String> {
+    HashMap::from([("info".to_owned(), Value::Object(info).to_string())])
+}
+
+fn sandbox_config(config: &SandboxConfig) -> Value {
+    let metadata = pod_answer::metadata(config);
+    let namespaces = pod_answer::namespaces(config);
+    let dns = config.dns.as_ref().map(|d| json!({"servers": d.servers, "searches": d.searches, "options": d.options}));
+    let ports: Vec<Value> = config
+        .ports
+        .iter()
+        .map(|p| {
+            json!({"protocol": format!("{:?}", p.protocol).to_uppercase(), "container_port": p.container_port,
+                "host_port": p.host_port, "host_ip": p.host_ip.map(|ip| ip.to_string())})
+        })
+        .collect();
+    json!({
+        "metadata": {"name": metadata.name, "uid": metadata.uid, "namespace": metadata.namespace, "attempt": metadata.attempt},
+        "hostname": config.hostname,
+        "log_directory": config.log_directory,
+        "dns_config": dns,
+        "port_mappings": ports,
+        "labels": config.labels,
+        "annotations": config.annotations,
+        "linux": {
+            "cgroup_parent": config.cgroup_parent,
+            "sysctls": config.sysctls,
+            "security_context": {
+                "namespace_options": {"network": namespaces.network, "pid": namespaces.pid, "ipc": namespaces.ipc},
+                "privileged": config.privileged,
+            },
+        },
+    })
+}
+
+fn container_config(config: &ContainerConfig) -> Value {
+    let security = &config.security;
+    let mounts: Vec<Value> = config
+        .volumes
+        .iter()
+        .map(|v| {
+            json!({"container_path": v.container_path, "host_path": v.host_path, "readonly": v.readonly,
+                "propagation": answer::mount(v).propagation().as_str_name()})
+        })
+        .collect();
+    let devices: Vec<Value> = config
+        .devices
+        .iter()
+        .map(|d| json!({"container_path": d.container_path, "host_path": d.host_path, "permissions": d.permissions}))
+        .collect();
+    json!({
+        "metadata": {"name": config.name, "attempt": config.attempt},
+        "image": {"image": config.image, "user_specified_image": config.user_specified_image},
+        "command": config.command,
+        "args": config.args,
+        "working_dir": config.working_dir,
+        "envs": config.env.iter().map(|(key, value)| json!({"key": key, "value": value})).collect::<Vec<_>>(),
+        "mounts": mounts,
+        "devices": devices,
+        "labels": config.labels,
+        "annotations": config.annotations,
+        "log_path": config.log_path,
+        "stdin": config.stdin,
+        "stdin_once": config.stdin_once,
+        "tty": config.tty,
+        "linux": {
+            "resources": serde_json::to_value(&config.resources).unwrap_or_default(),
+            "security_context": serde_json::to_value(security).unwrap_or_default(),
+        },
+    })
+}

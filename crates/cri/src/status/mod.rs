@@ -1,0 +1,29 @@
+//! What the engine knows, as messages.
+
+mod container;
+mod filter;
+mod image;
+mod info;
+mod sandbox;
+mod stats;
+
+pub(crate) use container::{listed as listed_container, status as container_status};
+pub(crate) use filter::{ContainerFilter, SandboxFilter};
+pub(crate) use image::image;
+pub(crate) use info::{container as container_info, image as image_info, sandbox as sandbox_info};
+pub(crate) use sandbox::{listed as listed_sandbox, status as sandbox_status};
+pub(crate) use stats::{Rates, filesystem, stats};
+
+/// Nanoseconds since 1970 as the CRI has them: signed.
+pub(crate) fn time(nanoseconds: u64) -> i64 {
+    i64::try_from(nanoseconds).unwrap_or(i64::MAX)
+}
+
+/// Now, in the same unit.
+pub(crate) fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use cri_proto::v1;
+use pod::{PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
+
+use super::time;
+
+/// One row of `ListPodSandbox`.
+pub(crate) fn listed(sandbox: &SandboxStatus) -> v1::PodSandbox {
+    let config = &sandbox.config;
+    v1::PodSandbox {
+        id: sandbox.id.clone(),
+        metadata: Some(metadata(config)),
+        state: state(sandbox.state).into(),
+        created_at: time(sandbox.created_at),
+        labels: config.labels.clone().into_iter().collect(),
+        annotations: config.annotations.clone().into_iter().collect(),
+        runtime_handler: config.runtime_handler.clone(),
+    }
+}
+
+/// `PodSandboxStatus`.
+pub(crate) fn status(sandbox: &SandboxStatus) -> v1::PodSandboxStatus {
+    let config = &sandbox.config;
+    v1::PodSandboxStatus {
+        id: sandbox.id.clone(),
+        metadata: Some(metadata(config)),
+        state: state(sandbox.state).into(),
+        created_at: time(sandbox.created_at),
+        network: Some(network(sandbox)),
+        linux: Some(v1::LinuxPodSandboxStatus {
+            namespaces: Some(v1::Namespace { options: Some(namespaces(config)) }),
+        }),
+        labels: config.labels.clone().into_iter().collect(),
+        annotations: config.annotations.clone().into_iter().collect(),
+        runtime_handler: config.runtime_handler.clone(),
+    }
+}
+
+pub(super) fn metadata(config: &SandboxConfig) -> v1::PodSandboxMetadata {
+    let name = &config.name;
+    v1::PodSandboxMetadata {
+        name: name.name.clone(),
+        uid: name.uid.clone(),
+        namespace: name.namespace.clone(),
+        attempt: name.attempt,
+    }
+}
+
+pub(super) fn state(state: SandboxState) -> v1::PodSandboxState {
+    match state {
+        SandboxState::Ready => v1::PodSandboxState::SandboxReady,
+        SandboxState::NotReady => v1::PodSandboxState::SandboxNotready,
+    }
+}
+
+/// A pod on the node's network has no address of its own; kubelet fills in the node's.
+fn network(sandbox: &SandboxStatus) -> v1::PodSandboxNetworkStatus {
+    let mut ips = sandbox.ips.iter().map(ToString::to_string);
+    v1::PodSandboxNetworkStatus {
+        ip: ips.next().unwrap_or_default(),
+        additional_ips: ips.map(|ip| v1::PodIp { ip }).collect(),
+    }
+}
+
+pub(super) fn namespaces(config: &SandboxConfig) -> v1::NamespaceOption {
+    let shared = |mode| match mode {
+        SharedMode::Pod => v1::NamespaceMode::Pod.into(),
+        SharedMode::Node => v1::NamespaceMode::Node.into(),
+    };
+    let pid = match config.pid {
+        PidMode::Pod => v1::NamespaceMode::Pod,
+        PidMode::Container => v1::NamespaceMode::Container,
+        PidMode::Node => v1::NamespaceMode::Node,
+    };
+    v1::NamespaceOption {
+        network: shared(config.network),
+        ipc: shared(config.ipc),
+        pid: pid.into(),
+        ..Default::default()
+    }
+}
