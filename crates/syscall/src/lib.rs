@@ -1,5 +1,6 @@
 //! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
 
+pub mod allocator;
 pub mod clone;
 pub mod descriptors;
 pub mod exec;
@@ -7,9 +8,11 @@ pub mod inherited;
 pub mod mount_attributes;
 pub mod mount_namespace;
 pub mod namespace;
+pub mod netlink;
 pub mod personality;
 pub mod pidfd_exit;
 pub mod seccomp;
 pub mod shared_memory;
 pub mod signal_fd;
 pub mod signals;
+pub mod spawn;
