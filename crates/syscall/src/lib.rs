@@ -1,6 +1,7 @@
 //! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
 
 pub mod allocator;
+pub mod bpf;
 pub mod clone;
 pub mod descriptors;
 pub mod exec;
@@ -11,6 +12,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod personality;
 pub mod pidfd_exit;
+pub mod pidfd_signal;
 pub mod seccomp;
 pub mod shared_memory;
 pub mod signal_fd;

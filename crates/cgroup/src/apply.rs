@@ -1,0 +1,103 @@
+//! Limits into the trees that have their controllers.
+
+use crate::{
+    Error, Group, Limits,
+    controller::Controller,
+    convert_v1, convert_v2,
+    limits::Bound,
+    setting::{self, Setting},
+    tree::Tree,
+};
+
+/// Memory last: what is written before is not yet counted against it.
+pub(crate) const ORDER: [Controller; 8] = [
+    Controller::Cpu,
+    Controller::Cpuset,
+    Controller::Pids,
+    Controller::Blkio,
+    Controller::Hugetlb,
+    Controller::NetCls,
+    Controller::NetPrio,
+    Controller::Memory,
+];
+
+fn settings(limits: &Limits, controller: Controller, v2: bool) -> Vec<Setting> {
+    if v2 { convert_v2::settings(limits, controller) } else { convert_v1::settings(limits, controller) }
+}
+
+/// The first field that needs this controller.
+pub(crate) fn field_of(limits: &Limits, controller: Controller, v2: bool) -> Option<&'static str> {
+    settings(limits, controller, v2).first().map(|setting| setting.field)
+}
+
+impl Group {
+    /// Changes the limits of a group in use; what `limits` does not set stays as it is.
+    pub fn update(&self, limits: &Limits) -> Result<(), Error> {
+        if limits.memory.check_before_update
+            && let Some(Bound::At(limit)) = limits.memory.limit
+        {
+            let usage = self.stats()?.memory_usage;
+            if usage > limit {
+                let reason = format!("{limit} is below the {usage} bytes in use");
+                return Err(Error::invalid("memory.limit", reason));
+            }
+        }
+        self.apply(limits)
+    }
+
+    pub(crate) fn apply(&self, limits: &Limits) -> Result<(), Error> {
+        if self.trees.with(Controller::Memory).is_some_and(|tree| tree.v2) {
+            convert_v2::check(limits)?;
+        }
+        for controller in ORDER {
+            self.apply_controller(limits, controller)?;
+        }
+        let Some(policy) = &limits.devices else { return Ok(()) };
+        match (self.trees.with(Controller::Devices), self.trees.v2()) {
+            (Some(tree), _) => policy.write_v1(tree, self.place(tree)),
+            (None, Some(tree)) => policy.attach(tree, self.place(tree)),
+            (None, None) => Err(self.unavailable("devices", Controller::Devices)),
+        }
+    }
+
+    fn apply_controller(&self, limits: &Limits, controller: Controller) -> Result<(), Error> {
+        let v2 = self.trees.v2();
+        let Some(tree) = self.trees.with(controller) else {
+            // Kubelet names every size of huge page in every container, on machines without the controller too.
+            if controller == Controller::Hugetlb {
+                return Ok(());
+            }
+            return match field_of(limits, controller, v2.is_some()).or(field_of(limits, controller, false)) {
+                None => Ok(()),
+                Some(field) => Err(self.unavailable(field, controller)),
+            };
+        };
+        self.refuse_unified_on_v1(limits, controller, tree)?;
+        let settings = settings(limits, controller, tree.v2);
+        if settings.is_empty() {
+            return Ok(());
+        }
+        setting::write_all(tree, self.place(tree), controller, &settings)
+    }
+
+    fn refuse_unified_on_v1(&self, limits: &Limits, controller: Controller, tree: &Tree) -> Result<(), Error> {
+        match limits.unified.iter().find(|(of, ..)| *of == controller) {
+            Some((_, file, _)) if !tree.v2 => Err(Error::Unavailable {
+                path: self.path.to_string(),
+                field: format!("unified.{file}"),
+                controller: controller.v1_name(),
+                reason: "it is mounted as v1 here; set the limit by its own field".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn unavailable(&self, field: &str, controller: Controller) -> Error {
+        Error::Unavailable {
+            path: self.path.to_string(),
+            field: field.to_owned(),
+            controller: controller.v1_name(),
+            reason: "no mounted tree has it; enable it on the kernel's command line, or leave the field out".into(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use std::sync::OnceLock;
+
+use crate::{Error, GroupPath, Hierarchies, stats::Readers, tree::Tree};
+
+/// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree and
+/// is its parent in the others.
+#[derive(Debug)]
+pub struct Group {
+    pub(crate) trees: Hierarchies,
+    /// Where it stands in every tree.
+    pub(crate) path: GroupPath,
+    /// An exec group's directory in the primary tree.
+    pub(crate) sub: Option<GroupPath>,
+    /// Opened when first asked for.
+    pub(crate) readers: OnceLock<Readers>,
+}
+
+impl Group {
+    pub(crate) fn new(trees: &Hierarchies, path: GroupPath, sub: Option<GroupPath>) -> Self {
+        Self { trees: trees.clone(), path, sub, readers: OnceLock::new() }
+    }
+
+    /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
+    /// mounted the freezer's.
+    pub fn open(trees: &Hierarchies, path: &GroupPath) -> Result<Self, Error> {
+        let tree = trees.primary();
+        if !tree.exists(path.relative()) {
+            return Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() });
+        }
+        Ok(Self::new(trees, path.clone(), None))
+    }
+
+    /// A child group for one exec'ed command: one directory, in the v2 tree (without v2 in the freezer's), so that the
+    /// command can be killed and listed as a whole. Limits are those of this group. In a v2 tree with controllers it
+    /// stands beside processes, which is allowed because none are enabled below it.
+    pub fn exec_group(&self, name: &str) -> Result<Group, Error> {
+        let tree = self.trees.primary();
+        let sub = self.path.join(name)?;
+        tree.mkdir(sub.relative()).map_err(|errno| match errno {
+            rustix::io::Errno::EXIST => Error::Occupied { path: sub.to_string(), by: "a group of that name".into() },
+            errno => Error::io("mkdir", tree.describe(sub.relative()), errno),
+        })?;
+        Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
+    }
+
+    /// Finds the group that [`Group::exec_group`] made (after a restart).
+    pub fn open_exec_group(&self, name: &str) -> Result<Group, Error> {
+        let (tree, sub) = (self.trees.primary(), self.path.join(name)?);
+        if !tree.exists(sub.relative()) {
+            return Err(Error::Missing { path: sub.to_string(), tree: tree.name.clone() });
+        }
+        Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
+    }
+
+    /// Where it stands (an exec group: in the primary tree).
+    pub fn path(&self) -> &GroupPath {
+        self.sub.as_ref().unwrap_or(&self.path)
+    }
+
+    /// The directory in this tree that its processes are in.
+    pub(crate) fn place(&self, tree: &Tree) -> &GroupPath {
+        match &self.sub {
+            Some(sub) if std::ptr::eq(tree, self.trees.primary()) => sub,
+            _ => &self.path,
+        }
+    }
+
+    /// A file of the group in this tree, relative to the tree's root.
+    pub(crate) fn file(&self, tree: &Tree, name: &str) -> String {
+        format!("{}/{name}", self.place(tree).relative())
+    }
+
+    /// The trees in which it has a directory of its own.
+    pub(crate) fn own_trees(&self) -> impl Iterator<Item = &Tree> {
+        let primary = self.trees.primary();
+        self.trees.trees.iter().filter(move |tree| self.sub.is_none() || std::ptr::eq(*tree, primary))
+    }
+}

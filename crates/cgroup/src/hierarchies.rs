@@ -1,0 +1,186 @@
+use std::{io::Read, sync::Arc};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags},
+    io::Errno,
+};
+
+use crate::{
+    Error, GroupPath,
+    controller::{Controller, Controllers},
+    tree::Tree,
+};
+
+/// Magic of a v1 tree's file system (`linux/magic.h`).
+const CGROUP_SUPER_MAGIC: u64 = 0x27_e0eb;
+/// Magic of the v2 tree's file system.
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// v1 trees only.
+    V1,
+    /// v1 trees with the controllers, and the v2 tree beside them.
+    Hybrid,
+    /// The v2 tree has the controllers.
+    V2,
+}
+
+/// The mounted trees, held by directory descriptors, so that they work from any mount namespace. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Hierarchies {
+    pub(crate) trees: Arc<[Tree]>,
+}
+
+impl Hierarchies {
+    /// Finds and opens what is mounted. Reads `/proc/self/mountinfo`, so call it in the host's mount namespace (or in one
+    /// where the trees are mounted), once.
+    pub fn open() -> Result<Self, Error> {
+        let mut mountinfo = String::new();
+        std::fs::File::open("/proc/self/mountinfo")
+            .and_then(|mut file| file.read_to_string(&mut mountinfo))
+            .map_err(|source| Error::Io { operation: "read".into(), object: "/proc/self/mountinfo".into(), source })?;
+        let mut trees: Vec<Tree> = Vec::new();
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
+            if !trees.iter().any(|tree| tree.name == mount.name())
+                && let Some(tree) = mount.open()?
+            {
+                trees.push(tree);
+            }
+        }
+        if trees.is_empty() {
+            return Err(Error::NoTree);
+        }
+        Ok(Self { trees: trees.into() })
+    }
+
+    /// What is mounted.
+    pub fn layout(&self) -> Layout {
+        let v1 = self.trees.iter().any(|tree| !tree.v2 && !tree.controllers.is_empty());
+        match (v1, self.v2().is_some()) {
+            (true, true) => Layout::Hybrid,
+            (false, true) => Layout::V2,
+            _ => Layout::V1,
+        }
+    }
+
+    /// The tree with this controller: v1 if it is mounted there, else the v2 tree if it offers it.
+    pub(crate) fn with(&self, controller: Controller) -> Option<&Tree> {
+        self.trees.iter().find(|tree| tree.controllers.has(controller))
+    }
+
+    pub(crate) fn v2(&self) -> Option<&Tree> {
+        self.trees.iter().find(|tree| tree.v2)
+    }
+
+    /// The tree that groups are listed, frozen and killed in: v2, else freezer, else any.
+    pub(crate) fn primary(&self) -> &Tree {
+        self.v2().or_else(|| self.with(Controller::Freezer)).unwrap_or(&self.trees[0])
+    }
+
+    /// Removes the groups above `path` that are empty, up to but without `keep` (a group that someone else made, or the
+    /// root where `None`). A group in use, or gone already, is fine: this is for sweeping, not for proving.
+    pub fn remove_empty_parents(&self, path: &GroupPath, keep: Option<&GroupPath>) {
+        for tree in self.trees.iter() {
+            let mut at = path.parent();
+            while let Some(group) = at.filter(|group| Some(group) != keep) {
+                if !matches!(tree.rmdir(group.relative()), Ok(()) | Err(Errno::NOENT)) {
+                    break;
+                }
+                at = group.parent();
+            }
+        }
+    }
+
+    /// Whether there is such a group in any tree.
+    pub fn contains(&self, path: &GroupPath) -> bool {
+        self.trees.iter().any(|tree| tree.exists(path.relative()))
+    }
+}
+
+/// One line of mountinfo that is a cgroup mount.
+struct Mount<'a> {
+    point: String,
+    v2: bool,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        let v2 = match right.next()? {
+            "cgroup" => false,
+            "cgroup2" => true,
+            _ => return None,
+        };
+        let options = right.nth(1)?;
+        Some(Self { point: unescape(left.split(' ').nth(4)?), v2, options })
+    }
+
+    /// The controllers in the order of the kernel, or the name.
+    fn name(&self) -> String {
+        if self.v2 {
+            return "unified".into();
+        }
+        let flags = ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods"];
+        let words = self.options.split(',').filter(|w| !flags.contains(w) && !w.starts_with("release_agent="));
+        words.collect::<Vec<_>>().join(",")
+    }
+
+    /// `None`: something else is mounted over it, or it cannot be reached.
+    fn open(&self) -> Result<Option<Tree>, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match rustix::fs::openat(CWD, self.point.as_str(), flags, Mode::empty()) {
+            Ok(root) => root,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(Error::io("open", self.point.clone(), errno)),
+        };
+        let magic = rustix::fs::fstatfs(&root).map_err(|e| Error::io("fstatfs", self.point.clone(), e))?.f_type;
+        if magic as u64 != if self.v2 { CGROUP2_SUPER_MAGIC } else { CGROUP_SUPER_MAGIC } {
+            return Ok(None);
+        }
+        let mut tree = Tree { name: self.name(), v2: self.v2, controllers: Controllers::default(), root };
+        tree.controllers = if self.v2 {
+            Controllers::of_v2_list(&tree.read("cgroup.controllers")?)
+        } else {
+            Controllers::of_v1_options(self.options)
+        };
+        Ok(Some(tree))
+    }
+}
+
+/// mountinfo writes space, tab, newline and backslash as `\ooo`.
+fn unescape(field: &str) -> String {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let digits = after.get(..3).filter(|digits| *byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        out.push(digits.map_or(*byte, |digits| digits.iter().fold(0u8, |n, d| n.wrapping_mul(8) + (d - b'0'))));
+        rest = &after[if digits.is_some() { 3 } else { 0 }..];
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_mountinfo() {
+        let line = r"32 31 0:29 / /sys/fs/cgroup/cpu\040x rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct,release_agent=/x";
+        let mount = Mount::parse(line).unwrap();
+        assert_eq!(
+            (mount.point.as_str(), mount.v2, mount.name().as_str()),
+            ("/sys/fs/cgroup/cpu x", false, "cpu,cpuacct")
+        );
+        let set = Controllers::of_v1_options(mount.options);
+        assert!(set.has(Controller::Cpu) && set.has(Controller::Cpuacct) && !set.has(Controller::Memory));
+        let named = Mount::parse("40 31 0:37 / /s rw - cgroup cgroup rw,xattr,name=systemd").unwrap();
+        assert_eq!(named.name(), "name=systemd");
+        assert!(Mount::parse("41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw").unwrap().v2);
+        assert!(Mount::parse("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755").is_none());
+        assert!(Mount::parse("nonsense").is_none());
+    }
+}

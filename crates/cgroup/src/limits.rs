@@ -1,0 +1,259 @@
+//! `linux.resources`, parsed once: what no kernel could apply is refused here, before anything is made.
+
+use oci::{BlockIo, Resources};
+
+use crate::{Error, controller::Controller, devices::DevicePolicy};
+
+/// Largest `cpu.shares` the kernel takes.
+pub(crate) const SHARES_MAX: u64 = 262_144;
+/// Longest value of one entry of `unified`, bytes.
+const UNIFIED_VALUE_MAX: usize = 4096;
+
+/// Resources of the spec, validated. `Default` restricts nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    pub(crate) cpu: Cpu,
+    pub(crate) cpuset: Cpuset,
+    pub(crate) memory: Memory,
+    pub(crate) pids: Option<Bound>,
+    pub(crate) block_io: BlockIo,
+    /// Page size (`2MB`) and bytes.
+    pub(crate) hugepages: Vec<(String, u64)>,
+    pub(crate) class_id: Option<u32>,
+    /// Interface and priority.
+    pub(crate) priorities: Vec<(String, u32)>,
+    pub(crate) devices: Option<DevicePolicy>,
+    /// v2 file and value, each of a known controller.
+    pub(crate) unified: Vec<(Controller, String, String)>,
+}
+
+/// A number, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Max,
+    At(u64),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    pub(crate) shares: Option<u64>,
+    pub(crate) quota: Option<Bound>,
+    pub(crate) period: Option<u64>,
+    pub(crate) burst: Option<u64>,
+    pub(crate) idle: Option<bool>,
+    pub(crate) rt_runtime: Option<i64>,
+    pub(crate) rt_period: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpuset {
+    pub(crate) cpus: Option<String>,
+    pub(crate) mems: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) limit: Option<Bound>,
+    /// Memory and swap together, as v1 counts; never below `limit`.
+    pub(crate) swap: Option<Bound>,
+    pub(crate) reservation: Option<Bound>,
+    pub(crate) kernel_tcp: Option<Bound>,
+    pub(crate) swappiness: Option<u64>,
+    pub(crate) disable_oom_killer: bool,
+    pub(crate) check_before_update: bool,
+}
+
+impl Limits {
+    /// Validates. As in runc, 0 means "not set" for shares, quota, period, memory and pids, and -1 "no limit".
+    ///
+    /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container must
+    /// have (`/dev/null`, ptys, mknod, …) are then allowed after the last rule. An empty list restricts nothing: see
+    /// [`Limits::with_default_devices`].
+    pub fn from_spec(resources: &Resources) -> Result<Self, Error> {
+        let mut limits = Self {
+            pids: resources.pids.as_ref().and_then(|pids| bound(pids.limit)),
+            block_io: resources.block_io.clone().unwrap_or_default(),
+            devices: DevicePolicy::from_spec(&resources.devices)?,
+            ..Self::default()
+        };
+        if let Some(cpu) = &resources.cpu {
+            limits.cpu = parse_cpu(cpu)?;
+            limits.cpuset =
+                Cpuset { cpus: parse_list("cpu.cpus", &cpu.cpus)?, mems: parse_list("cpu.mems", &cpu.mems)? };
+        }
+        if let Some(memory) = &resources.memory {
+            limits.memory = parse_memory(memory)?;
+        }
+        check_block_io(&limits.block_io)?;
+        for huge in &resources.hugepage_limits {
+            check_page_size(&huge.page_size)?;
+            limits.hugepages.push((huge.page_size.clone(), huge.limit));
+        }
+        if let Some(network) = &resources.network {
+            limits.class_id = network.class_id.filter(|id| *id != 0);
+            for priority in &network.priorities {
+                if priority.name.is_empty() || priority.name.contains(|c: char| c.is_whitespace() || c == '/') {
+                    return Err(Error::invalid(
+                        "network.priorities",
+                        format!("{:?} is no interface name", priority.name),
+                    ));
+                }
+                limits.priorities.push((priority.name.clone(), priority.priority));
+            }
+        }
+        for (file, value) in &resources.unified {
+            limits.unified.push((check_unified(file, value)?, file.clone(), value.clone()));
+        }
+        Ok(limits)
+    }
+
+    /// Denies all devices but those every container must have, where the spec named no device rules.
+    #[must_use]
+    pub fn with_default_devices(mut self) -> Self {
+        self.devices.get_or_insert_with(DevicePolicy::default);
+        self
+    }
+
+    /// Every device may be used, whatever the rules said (a privileged container).
+    #[must_use]
+    pub fn with_all_devices(mut self) -> Self {
+        self.devices = None;
+        self
+    }
+}
+
+/// -1 (and any other negative number): no limit. 0: not set.
+fn bound(value: i64) -> Option<Bound> {
+    match value {
+        0 => None,
+        n if n < 0 => Some(Bound::Max),
+        n => Some(Bound::At(n as u64)),
+    }
+}
+
+fn parse_cpu(cpu: &oci::Cpu) -> Result<Cpu, Error> {
+    let shares = cpu.shares.filter(|shares| *shares != 0);
+    if let Some(shares) = shares.filter(|shares| *shares > SHARES_MAX) {
+        return Err(Error::invalid("cpu.shares", format!("{shares} is more than {SHARES_MAX}")));
+    }
+    let idle = match cpu.idle {
+        None => None,
+        Some(0) => Some(false),
+        Some(1) => Some(true),
+        Some(other) => return Err(Error::invalid("cpu.idle", format!("{other} is neither 0 nor 1"))),
+    };
+    Ok(Cpu {
+        shares: shares.map(|shares| shares.max(2)),
+        quota: cpu.quota.and_then(bound),
+        period: cpu.period.filter(|period| *period != 0),
+        burst: cpu.burst,
+        idle,
+        rt_runtime: cpu.realtime_runtime.filter(|runtime| *runtime != 0),
+        rt_period: cpu.realtime_period.filter(|period| *period != 0),
+    })
+}
+
+/// `0-3,7`; empty: not set.
+fn parse_list(field: &str, list: &Option<String>) -> Result<Option<String>, Error> {
+    let Some(list) = list.as_deref().map(str::trim).filter(|list| !list.is_empty()) else { return Ok(None) };
+    let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n < 65_536);
+    let ok = list.len() < 4096
+        && list.split(',').all(|part| match part.split_once('-') {
+            Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
+            None => number(part).is_some(),
+        });
+    match ok {
+        true => Ok(Some(list.to_owned())),
+        false => Err(Error::invalid(field, format!("{list:?} is not a list such as 0-3,7"))),
+    }
+}
+
+fn parse_memory(memory: &oci::Memory) -> Result<Memory, Error> {
+    let limit = memory.limit.and_then(bound);
+    let mut swap = memory.swap.and_then(bound);
+    match (limit, swap) {
+        (None | Some(Bound::Max), Some(Bound::At(_))) => {
+            return Err(Error::invalid(
+                "memory.swap",
+                "it counts memory and swap together, so memory.limit must be set too",
+            ));
+        }
+        (Some(Bound::At(limit)), Some(Bound::At(swap))) if swap < limit => {
+            return Err(Error::invalid("memory.swap", format!("{swap} is less than memory.limit ({limit})")));
+        }
+        // Without a limit of memory one of both together would still be in the way.
+        (Some(Bound::Max), None) => swap = Some(Bound::Max),
+        _ => {}
+    }
+    if let Some(swappiness) = memory.swappiness.filter(|swappiness| *swappiness > 100) {
+        return Err(Error::invalid("memory.swappiness", format!("{swappiness} is more than 100")));
+    }
+    Ok(Memory {
+        limit,
+        swap,
+        reservation: memory.reservation.and_then(bound),
+        kernel_tcp: memory.kernel_tcp.and_then(bound),
+        swappiness: memory.swappiness,
+        disable_oom_killer: memory.disable_oom_killer == Some(true),
+        check_before_update: memory.check_before_update == Some(true),
+    })
+}
+
+fn check_block_io(io: &BlockIo) -> Result<(), Error> {
+    let weight = |field: &str, weight: Option<u16>| match weight {
+        Some(w) if w != 0 && !(10..=1000).contains(&w) => {
+            Err(Error::invalid(field, format!("{w} is not from 10 to 1000")))
+        }
+        _ => Ok(()),
+    };
+    weight("blockIO.weight", io.weight)?;
+    weight("blockIO.leafWeight", io.leaf_weight)?;
+    for device in &io.weight_device {
+        weight("blockIO.weightDevice.weight", device.weight)?;
+        weight("blockIO.weightDevice.leafWeight", device.leaf_weight)?;
+    }
+    let throttled = [
+        &io.throttle_read_bps_device,
+        &io.throttle_write_bps_device,
+        &io.throttle_read_iops_device,
+        &io.throttle_write_iops_device,
+    ];
+    let numbers = io.weight_device.iter().map(|d| (d.major, d.minor));
+    for (major, minor) in numbers.chain(throttled.into_iter().flatten().map(|d| (d.major, d.minor))) {
+        if major < 0 || minor < 0 {
+            return Err(Error::invalid("blockIO", format!("device {major}:{minor} has a negative number")));
+        }
+    }
+    Ok(())
+}
+
+/// `64KB`, `2MB`, `1GB`: what the kernel names its files with.
+fn check_page_size(size: &str) -> Result<(), Error> {
+    let digits = size.strip_suffix("KB").or_else(|| size.strip_suffix("MB")).or_else(|| size.strip_suffix("GB"));
+    match digits.map(str::parse::<u32>) {
+        Some(Ok(n)) if n > 0 && digits.is_some_and(|d| d.len() <= 4 && !d.starts_with(['0', '+'])) => Ok(()),
+        _ => Err(Error::invalid("hugepageLimits.pageSize", format!("{size:?} is not such as 2MB"))),
+    }
+}
+
+/// A key of `unified` is a file name of a controller: never a path, and never the core's own files, with which a spec
+/// could move processes or undo what the runtime relies on.
+fn check_unified(file: &str, value: &str) -> Result<Controller, Error> {
+    let shape = |c: char| {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-') || c.is_ascii_uppercase()
+    };
+    if file.len() > 255 || !file.chars().all(shape) || file.contains("..") {
+        return Err(Error::invalid(
+            "unified",
+            format!("{:?} is no file name", file.chars().take(64).collect::<String>()),
+        ));
+    }
+    if value.len() > UNIFIED_VALUE_MAX {
+        return Err(Error::invalid(format!("unified.{file}"), "its value is longer than 4096 bytes"));
+    }
+    Controller::of_v2_file(file)
+        .ok_or_else(|| Error::invalid("unified", format!("{file:?} is not a file of a controller such as memory.high")))
+}
+
+#[cfg(test)]
+mod tests;

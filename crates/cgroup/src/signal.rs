@@ -1,0 +1,83 @@
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, PidfdFlags},
+};
+use syscall::pidfd_signal::pidfd_signal;
+
+use crate::{Error, Group};
+
+/// SIGKILL.
+const KILL: i32 = 9;
+/// Passes over a group that forks faster than it can be listed.
+const PASSES_MAX: usize = 64;
+
+impl Group {
+    /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill` (kernel
+    /// 5.14+), else by stopping the group first. Does not wait for their end. A group that is gone is fine.
+    pub fn kill(&self) -> Result<(), Error> {
+        if let Some(tree) = self.trees.v2() {
+            let file = self.file(tree, "cgroup.kill");
+            match tree.try_write(&file, "1") {
+                Ok(()) | Err(Errno::NODEV) => return Ok(()),
+                Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(tree.write_failed(&file, "1", errno)),
+            }
+        }
+        if !self.trees.primary().exists(self.path().relative()) {
+            return Ok(());
+        }
+        self.kill_stopped()
+    }
+
+    /// Stopped processes cannot fork, so one list is all of them. Without a freezer, or where one cannot be stopped, lists
+    /// until nobody new turns up.
+    fn kill_stopped(&self) -> Result<(), Error> {
+        let stopped = self.freeze().is_ok();
+        let mut killed = Ok(());
+        let mut known: Vec<i32> = Vec::new();
+        for _ in 0..PASSES_MAX {
+            killed = self.signal(KILL);
+            let now = self.pids().unwrap_or_default();
+            let fresh = now.iter().any(|pid| known.binary_search(pid).is_err());
+            known = now;
+            if stopped || !fresh || killed.is_err() {
+                break;
+            }
+        }
+        // v1 processes die when they run again.
+        if stopped {
+            self.thaw()?;
+        }
+        killed
+    }
+
+    /// A signal (1 to 64) to every process of the group and below. One that is forked meanwhile may miss it (use
+    /// [`Group::kill`] for SIGKILL); one that ended meanwhile never hits another process that got its pid.
+    pub fn signal(&self, signal: i32) -> Result<(), Error> {
+        if !(1..=64).contains(&signal) {
+            return Err(Error::invalid("signal", format!("{signal} is not from 1 to 64")));
+        }
+        let processes: Vec<(i32, OwnedFd)> = self.pids()?.into_iter().filter_map(open).collect();
+        // Who is still listed after the pidfds were opened is who they refer to.
+        let still = self.pids()?;
+        for (pid, pidfd) in processes.iter().filter(|(pid, _)| still.binary_search(pid).is_ok()) {
+            match pidfd_signal(pidfd, signal) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(errno) => {
+                    return Err(Error::io(
+                        format!("send signal {signal} to process {pid} of"),
+                        self.path().to_string(),
+                        errno,
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(pid: i32) -> Option<(i32, OwnedFd)> {
+    let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    Some((pid, pidfd))
+}
