@@ -1,0 +1,282 @@
+//! HTTP: clients with their timeouts, and requests that are answered with what the registry asks for.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use reqwest::{
+    Client, Method, Response, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, HeaderMap, RANGE, RETRY_AFTER, WWW_AUTHENTICATE},
+    redirect,
+};
+
+use super::{
+    auth,
+    endpoint::{Endpoint, endpoints, may_visit},
+};
+use crate::{Credentials, Error, ErrorKind, Reference, Registries};
+
+/// To connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Without a byte from the server.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Tries of one request that the server itself could not answer (429, 5xx).
+const TRIES: u32 = 4;
+/// Longest wait between two tries, whatever `Retry-After` says.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Redirects followed.
+const REDIRECTS: usize = 10;
+
+/// HTTP clients, made when first needed: the one with TLS reads the system's certificates.
+pub(crate) struct Clients {
+    registries: Arc<Registries>,
+    plain: OnceLock<Client>,
+    tls: OnceLock<Client>,
+}
+
+impl Clients {
+    pub(crate) fn new(registries: &Registries) -> Self {
+        Self { registries: Arc::new(registries.clone()), plain: OnceLock::new(), tls: OnceLock::new() }
+    }
+
+    fn get(&self, scheme: &str) -> Result<&Client, Error> {
+        let cell = if scheme == "https" { &self.tls } else { &self.plain };
+        if let Some(client) = cell.get() {
+            return Ok(client);
+        }
+        let client = self.build(scheme == "https")?;
+        Ok(cell.get_or_init(|| client))
+    }
+
+    fn build(&self, tls: bool) -> Result<Client, Error> {
+        static PROVIDER: Once = Once::new();
+        PROVIDER.call_once(|| {
+            // Fails only if the program has installed one already: as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        });
+        let registries = self.registries.clone();
+        let policy = redirect::Policy::custom(move |attempt| {
+            if attempt.previous().len() > REDIRECTS {
+                attempt.error("too many redirects")
+            } else if may_visit(&registries, attempt.url()) {
+                attempt.follow()
+            } else {
+                attempt.error("a redirect to plain HTTP is not followed")
+            }
+        });
+        let mut builder = Client::builder()
+            .user_agent(concat!("pinion/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(IDLE_TIMEOUT)
+            .redirect(policy);
+        if !tls {
+            builder = builder.tls_certs_only([]);
+        }
+        builder
+            .build()
+            .map_err(|cause| Error::system(format!("set up TLS: {}; install ca-certificates", chain(&cause))))
+    }
+}
+
+/// All causes of an error in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// One pull's conversation about one repository.
+pub(crate) struct Session {
+    store: Arc<crate::store::Inner>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    repository: String,
+    credentials: Option<Credentials>,
+    /// `Authorization` by endpoint, once known.
+    tokens: Mutex<HashMap<usize, String>>,
+}
+
+/// What is asked for.
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Below the repository: `manifests/latest`.
+    pub(crate) path: &'a str,
+    pub(crate) accept: &'a str,
+    /// First byte wanted.
+    pub(crate) from: u64,
+}
+
+impl Session {
+    pub(crate) fn new(
+        store: Arc<crate::store::Inner>,
+        reference: &Reference,
+        credentials: Option<&Credentials>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            endpoints: endpoints(&store.registries, reference.host())?,
+            repository: reference.repository().to_owned(),
+            credentials: credentials.cloned(),
+            tokens: Mutex::default(),
+            store,
+        })
+    }
+
+    /// Asks one endpoint; answers its wish for a token once, and waits where it says that it is busy.
+    pub(crate) async fn ask(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
+        let mut authorized = false;
+        let mut tried = 0;
+        loop {
+            let response = self.send(index, ask).await?;
+            match response.status() {
+                status if status.is_success() => return Ok(response),
+                StatusCode::UNAUTHORIZED if !authorized => {
+                    authorized = true;
+                    self.authorize(index, response.headers()).await?;
+                }
+                status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                    tried += 1;
+                    if tried == TRIES {
+                        return Err(self.refused(index, ask, response).await);
+                    }
+                    tokio::time::sleep(wait(response.headers(), tried)).await;
+                }
+                _ => return Err(self.refused(index, ask, response).await),
+            }
+        }
+    }
+
+    async fn send(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
+        let endpoint = &self.endpoints[index];
+        let url = endpoint.url(&self.repository, ask.path);
+        let client = self.store.clients.get(url.scheme())?;
+        let mut request = client.request(ask.method.clone(), url);
+        if !ask.accept.is_empty() {
+            request = request.header(ACCEPT, ask.accept);
+        }
+        if ask.from > 0 {
+            request = request.header(RANGE, format!("bytes={}-", ask.from));
+        }
+        let token = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned();
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        request.send().await.map_err(|cause| unreachable(endpoint, &cause))
+    }
+
+    /// Gets a token as the endpoint's challenge says. Credentials go to the host they are for, not to its mirrors.
+    async fn authorize(&self, index: usize, headers: &HeaderMap) -> Result<(), Error> {
+        let endpoint = &self.endpoints[index];
+        let credentials = self.credentials.as_ref().filter(|_| endpoint.mirror_of.is_none());
+        let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let Some(challenge) = auth::choose(challenges) else {
+            return Err(auth::refused(endpoint, credentials, "it names no way to authenticate"));
+        };
+        let value = match challenge {
+            auth::Challenge::Basic => {
+                auth::basic(credentials).ok_or_else(|| auth::refused(endpoint, credentials, ""))?
+            }
+            auth::Challenge::Bearer(bearer) => {
+                if !may_visit(&self.store.registries, &bearer.realm) {
+                    return Err(auth::refused(endpoint, credentials, "its token service is on plain HTTP"));
+                }
+                let client = self.store.clients.get(bearer.realm.scheme())?;
+                let wanted = auth::Wanted { endpoint, bearer: &bearer, repository: &self.repository };
+                auth::token(client, wanted, credentials).await?
+            }
+        };
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(index, value);
+        Ok(())
+    }
+
+    /// The error for a status that is no success; says what the registry says, bounded.
+    async fn refused(&self, index: usize, ask: &Ask<'_>, response: Response) -> Error {
+        let endpoint = &self.endpoints[index];
+        let status = response.status();
+        let kind = match status {
+            StatusCode::NOT_FOUND => ErrorKind::NotFound,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Unauthorized,
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
+            _ => ErrorKind::Invalid,
+        };
+        let what = ask.path.split('/').next().unwrap_or_default().trim_end_matches('s');
+        let shown = endpoint.shown();
+        if kind == ErrorKind::NotFound {
+            return Error::new(kind, format!("{what} not found at registry {shown}"));
+        }
+        if kind == ErrorKind::Unauthorized {
+            let credentials = self.credentials.as_ref().filter(|_| endpoint.mirror_of.is_none());
+            return auth::refused(endpoint, credentials, "");
+        }
+        let body = bounded(response, 4096).await.unwrap_or_default();
+        let said: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();
+        Error::new(kind, format!("registry {shown} answers {status} for the {what}: {said}"))
+    }
+}
+
+fn wait(headers: &HeaderMap, tried: u32) -> Duration {
+    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+    asked.unwrap_or(Duration::from_millis(250 << tried)).min(WAIT_MAX)
+}
+
+fn unreachable(endpoint: &Endpoint, cause: &reqwest::Error) -> Error {
+    let shown = endpoint.shown();
+    let why = chain(&cause.without_url_ref());
+    let what = if cause.is_connect() { "connect to" } else { "ask" };
+    Error::unavailable(format!("{what} registry {shown}: {why}"))
+}
+
+/// Shows an error without the URL, whose query may hold a secret.
+trait WithoutUrl {
+    fn without_url_ref(&self) -> Shown<'_>;
+}
+
+#[derive(Debug)]
+struct Shown<'a>(&'a reqwest::Error);
+
+impl WithoutUrl for reqwest::Error {
+    fn without_url_ref(&self) -> Shown<'_> {
+        Shown(self)
+    }
+}
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            error if error.is_timeout() => "timed out",
+            error if error.is_redirect() => "redirect refused",
+            error if error.is_connect() => "no connection",
+            _ => "request failed",
+        })
+    }
+}
+
+impl std::error::Error for Shown<'_> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(self.0)
+    }
+}
+
+/// A body of at most `most` bytes.
+pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() > most => {
+                return Err(Error::invalid(format!("the registry's answer is larger than {most} bytes")));
+            }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => return Ok(body),
+            Err(cause) => {
+                return Err(Error::unavailable(format!("the registry's answer broke off: {}", chain(&Shown(&cause)))));
+            }
+        }
+    }
+}

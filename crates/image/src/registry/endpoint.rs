@@ -1,0 +1,137 @@
+//! Where to ask for a repository: mirrors in order, then the host; and by which scheme.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use crate::{Error, Registries};
+
+/// One server that may have the repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    /// `scheme://host[:port][/prefix]/v2/`.
+    pub(crate) base: Url,
+    /// The host of the reference, if this is a mirror of it.
+    pub(crate) mirror_of: Option<String>,
+}
+
+impl Endpoint {
+    /// `host:port` for messages.
+    pub(crate) fn shown(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        let at = match self.base.port_or_known_default() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        match &self.mirror_of {
+            Some(of) => format!("{at} (mirror of {of})"),
+            None => at,
+        }
+    }
+
+    /// URL of something below the repository; mirrors are told which registry is meant, as containerd does.
+    pub(crate) fn url(&self, repository: &str, rest: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{repository}/{rest}", self.base.path()));
+        if let Some(of) = &self.mirror_of {
+            url.query_pairs_mut().append_pair("ns", of);
+        }
+        url
+    }
+}
+
+/// The endpoints for a registry host.
+pub(crate) fn endpoints(registries: &Registries, host: &str) -> Result<Vec<Endpoint>, Error> {
+    let mirrors = registries.mirrors.get(host).or_else(|| registries.mirrors.get("*"));
+    let mut endpoints = Vec::new();
+    for mirror in mirrors.into_iter().flatten() {
+        endpoints.push(Endpoint { base: base(registries, mirror)?, mirror_of: Some(host.to_owned()) });
+    }
+    let own = if host == "docker.io" { "registry-1.docker.io" } else { host };
+    endpoints.push(Endpoint { base: base(registries, own)?, mirror_of: None });
+    Ok(endpoints)
+}
+
+fn base(registries: &Registries, text: &str) -> Result<Url, Error> {
+    let text = text.trim_end_matches('/');
+    let whole = match text.starts_with("http://") || text.starts_with("https://") {
+        true => format!("{text}/v2/"),
+        false => {
+            let scheme = if is_plain(registries, text) { "http" } else { "https" };
+            format!("{scheme}://{text}/v2/")
+        }
+    };
+    whole.parse().map_err(|cause| Error::invalid(format!("registry {text}: not a host or URL: {cause}")))
+}
+
+/// Whether a host may be spoken to without TLS: loopback, or where the configuration says so.
+fn is_plain(registries: &Registries, authority: &str) -> bool {
+    let authority = authority.split('/').next().unwrap_or_default();
+    let name = match authority.rfind(':') {
+        Some(at) if !authority[at..].contains(']') => &authority[..at],
+        _ => authority,
+    };
+    registries.plain_http.iter().any(|plain| plain == authority || plain == name) || is_loopback(name)
+}
+
+fn is_loopback(name: &str) -> bool {
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether a redirect or a token service's address may be followed: TLS, or a host that is plain anyway.
+pub(crate) fn may_visit(registries: &Registries, url: &Url) -> bool {
+    match url.scheme() {
+        "https" => true,
+        "http" => {
+            let host = url.host_str().unwrap_or_default();
+            let authority = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));
+            is_plain(registries, &authority) || is_configured(registries, url)
+        }
+        _ => false,
+    }
+}
+
+/// A mirror that the configuration itself names with `http://`.
+fn is_configured(registries: &Registries, url: &Url) -> bool {
+    registries.mirrors.values().flatten().filter_map(|mirror| mirror.parse::<Url>().ok()).any(|mirror| {
+        mirror.scheme() == "http"
+            && mirror.host_str() == url.host_str()
+            && mirror.port_or_known_default() == url.port_or_known_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{endpoints, may_visit};
+    use crate::Registries;
+
+    fn bases(registries: &Registries, host: &str) -> Vec<String> {
+        endpoints(registries, host).unwrap().iter().map(|endpoint| endpoint.base.to_string()).collect()
+    }
+
+    #[test]
+    fn mirrors_come_first_and_only_loopback_is_plain() {
+        let mut registries = Registries::default();
+        registries.mirrors.insert("docker.io".into(), vec!["127.0.0.1:5000".into(), "https://m.example/hub/".into()]);
+        assert_eq!(
+            bases(&registries, "docker.io"),
+            ["http://127.0.0.1:5000/v2/", "https://m.example/hub/v2/", "https://registry-1.docker.io/v2/"]
+        );
+        assert_eq!(bases(&registries, "localhost:5000"), ["http://localhost:5000/v2/"]);
+        assert_eq!(bases(&registries, "[::1]:5000"), ["http://[::1]:5000/v2/"]);
+        assert_eq!(bases(&registries, "10.0.0.1:5000"), ["https://10.0.0.1:5000/v2/"]);
+        registries.plain_http.push("10.0.0.1:5000".into());
+        assert_eq!(bases(&registries, "10.0.0.1:5000"), ["http://10.0.0.1:5000/v2/"]);
+        assert_eq!(bases(&registries, "localhost.evil.example"), ["https://localhost.evil.example/v2/"]);
+    }
+
+    #[test]
+    fn tls_is_not_lost_on_the_way() {
+        let registries = Registries::default();
+        assert!(may_visit(&registries, &"https://cdn.example/x".parse().unwrap()));
+        assert!(may_visit(&registries, &"http://127.0.0.1:1/x".parse().unwrap()));
+        assert!(!may_visit(&registries, &"http://cdn.example/x".parse().unwrap()));
+        assert!(!may_visit(&registries, &"file:///etc/passwd".parse().unwrap()));
+    }
+}

@@ -1,0 +1,205 @@
+//! Writable layers of containers, and their mounts.
+//!
+//! A snapshot lives no longer than this boot: it is mounted `volatile`, and no container survives a reboot. So it has no row
+//! in the index and costs no fsync; what must be known after a restart of the daemon is its folder's `record.json`.
+
+mod mount;
+mod sampling;
+
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
+
+use rustix::fd::OwnedFd;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::sampling::{Sampler, start as start_sampling};
+use crate::{Digest, Error, Store, Usage, error::at, state::Snapshot, store::Inner, unpack::remove_path};
+
+/// Most bytes of a record.
+const RECORD_MAX: u64 = 4096;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    image: Digest,
+    top: Option<Digest>,
+}
+
+impl Store {
+    /// Makes the writable layer of a container. For a key that has one of the same image already, does nothing.
+    ///
+    /// # Errors
+    /// The image is not here, the key is no plain file name, or it belongs to another image.
+    pub fn prepare(&self, key: &str, image_id: &str) -> Result<(), Error> {
+        let name = |error: Error| error.during(format!("prepare snapshot {key} of image {image_id}"));
+        check_key(key).map_err(name)?;
+        let id = self.inner.resolve(image_id).map_err(name)?;
+        let id = id.ok_or_else(|| name(Error::not_found("no such image; pull it first")))?;
+        let snapshot = {
+            let mut state = self.inner.state.lock();
+            if let Some(old) = state.snapshots.get(key) {
+                return match old.image == id {
+                    true => Ok(()),
+                    false => {
+                        Err(name(Error::invalid(format!("the key belongs to image {}; discard it first", old.image))))
+                    }
+                };
+            }
+            let known = state.images.get(&id).ok_or_else(|| name(Error::not_found("it was just removed")))?;
+            let top = known.record.layers.last().map(|layer| layer.chain.clone());
+            let snapshot = Snapshot { image: id, top, usage: Usage::default() };
+            // From here on its layers are in use.
+            state.snapshots.insert(key.to_owned(), snapshot.clone());
+            snapshot
+        };
+        self.inner.make_snapshot(key, &snapshot).map_err(|error| {
+            self.inner.state.lock().snapshots.remove(key);
+            name(error)
+        })
+    }
+
+    /// The snapshot as a detached overlay mount (`volatile`), never attached to this mount namespace. The container's
+    /// monitor attaches it. At most one such mount of a key may be in use at a time.
+    ///
+    /// Needs Linux 6.8 for more layers than fit in 256 bytes of paths by descriptor (about 15).
+    ///
+    /// # Errors
+    /// The snapshot or one of its layers is not there, or the kernel refuses; names both and the way out.
+    pub fn mount(&self, key: &str, readonly: bool) -> Result<OwnedFd, Error> {
+        let missing = || Error::not_found(format!("mount snapshot {key}: no such snapshot; prepare it first"));
+        let layers = {
+            let state = self.inner.state.lock();
+            let snapshot = state.snapshots.get(key).ok_or_else(missing)?;
+            state.chain(snapshot.top.as_ref()).map_err(|layer| {
+                Error::corrupt(format!(
+                    "mount snapshot {key}: layer {layer} of image {} is gone; pull the image again",
+                    snapshot.image
+                ))
+            })?
+        };
+        let mut lower: Vec<PathBuf> = layers.iter().rev().map(|layer| self.inner.layer_path(layer)).collect();
+        if lower.is_empty() {
+            lower.push(self.inner.empty_layer()?);
+        }
+        mount::overlay(key, &lower, &self.inner.snapshot_path(key), readonly)
+    }
+
+    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn discard(&self, key: &str) -> Result<(), Error> {
+        if check_key(key).is_err() {
+            return Ok(());
+        }
+        self.inner.trash.take(&self.inner.snapshot_path(key))?;
+        let orphaned = {
+            let mut state = self.inner.state.lock();
+            let Some(snapshot) = state.snapshots.remove(key) else { return Ok(()) };
+            !state.images.contains_key(&snapshot.image)
+        };
+        if orphaned { self.inner.collect() } else { Ok(()) }
+    }
+
+    /// Keys of the writable layers that exist.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self.inner.state.lock().snapshots.keys().cloned().collect();
+        keys.sort();
+        keys
+    }
+
+    /// Bytes and inodes of one writable layer, as sampled last in the background; nothing for an unknown key.
+    #[must_use]
+    pub fn snapshot_usage(&self, key: &str) -> Usage {
+        self.inner.state.lock().snapshots.get(key).map(|snapshot| snapshot.usage).unwrap_or_default()
+    }
+
+    /// Folder of the writable layer.
+    #[must_use]
+    pub fn upper(&self, key: &str) -> PathBuf {
+        self.inner.snapshot_path(key).join("upper")
+    }
+}
+
+/// A key is a file name: container ids are.
+fn check_key(key: &str) -> Result<(), Error> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    match (1..=128).contains(&key.len()) && key.bytes().all(plain) && !key.starts_with('.') {
+        true => Ok(()),
+        false => Err(Error::invalid("a key is 1 to 128 of [A-Za-z0-9_.-], not led by a dot")),
+    }
+}
+
+impl Inner {
+    pub(crate) fn snapshot_path(&self, key: &str) -> PathBuf {
+        self.root.join("snapshots").join(key)
+    }
+
+    /// Made aside and renamed: a snapshot that is there is whole.
+    fn make_snapshot(&self, key: &str, snapshot: &Snapshot) -> Result<(), Error> {
+        let aside = self.content.temporary("snapshot");
+        let made = self.fill_snapshot(&aside, snapshot).and_then(|()| {
+            let path = self.snapshot_path(key);
+            fs::rename(&aside, &path).map_err(at("rename to", &path))
+        });
+        made.inspect_err(|_| {
+            let _ = remove_path(&aside);
+        })
+    }
+
+    fn fill_snapshot(&self, dir: &Path, snapshot: &Snapshot) -> Result<(), Error> {
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o711).create(dir).map_err(at("create", dir))?;
+        let (upper, work) = (dir.join("upper"), dir.join("work"));
+        builder.mode(0o755).create(&upper).map_err(at("create", &upper))?;
+        builder.mode(0o700).create(&work).map_err(at("create", &work))?;
+        // The upper folder is the container's root folder.
+        if let Some(top) = &snapshot.top {
+            let layer = self.layer_path(top);
+            let like = fs::symlink_metadata(&layer).map_err(at("read", &layer))?;
+            chown(&upper, Some(like.uid()), Some(like.gid())).map_err(at("set the owner of", &upper))?;
+            let mode = fs::Permissions::from_mode(like.mode() & 0o7777);
+            fs::set_permissions(&upper, mode).map_err(at("set the mode of", &upper))?;
+        }
+        let record = Record { image: snapshot.image.clone(), top: snapshot.top.clone() };
+        let path = dir.join("record.json");
+        let text = serde_json::to_vec(&record).map_err(at("encode", &path))?;
+        fs::write(&path, text).map_err(at("write", &path))
+    }
+
+    /// What stands below an image without layers: overlayfs wants one.
+    fn empty_layer(&self) -> Result<PathBuf, Error> {
+        let path = self.root.join("layers/empty");
+        match fs::DirBuilder::new().mode(0o755).create(&path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => Err(at("create", &path)(cause)),
+            _ => Ok(path),
+        }
+    }
+}
+
+/// Finds the snapshots of this boot; those of an earlier one go, and those that are not whole.
+pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
+    let dir = store.root.join("snapshots");
+    for entry in fs::read_dir(&dir).map_err(at("list", &dir))? {
+        let entry = entry.map_err(at("list", &dir))?;
+        let record = read_record(&entry.path());
+        match (entry.file_name().into_string(), record, rebooted) {
+            (Ok(key), Some(record), false) => {
+                let snapshot = Snapshot { image: record.image, top: record.top, usage: Usage::default() };
+                store.state.lock().snapshots.insert(key, snapshot);
+            }
+            _ => store.trash.take(&entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+fn read_record(dir: &Path) -> Option<Record> {
+    use std::io::Read;
+    let mut text = Vec::new();
+    fs::File::open(dir.join("record.json")).ok()?.take(RECORD_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}

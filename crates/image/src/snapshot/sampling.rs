@@ -1,0 +1,66 @@
+//! Sizes of writable layers, measured in the background: no request walks a tree.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fd::AsFd,
+    fs::{Mode, OFlags},
+};
+
+use crate::{Error, store::Inner, usage};
+
+/// Between two samples of one writable layer.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A layer that took long to walk waits so many times as long: sampling takes one percent of a core at most.
+const REST: u32 = 100;
+
+/// Ends the sampling thread when the store is dropped.
+pub(crate) struct Sampler(#[allow(dead_code, reason = "its drop is the message")] Sender<()>);
+
+pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
+    let (alive, ended) = channel();
+    let weak = Arc::downgrade(store);
+    thread::Builder::new()
+        .name("image-usage".into())
+        .spawn(move || run(&weak, &ended))
+        .map_err(|cause| Error::system(format!("start the thread that samples sizes: {cause}")))?;
+    let _ = store.sampler.set(Sampler(alive));
+    Ok(())
+}
+
+fn run(store: &Weak<Inner>, ended: &Receiver<()>) {
+    let mut due: HashMap<String, Instant> = HashMap::new();
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(INTERVAL / 5) {
+        let Some(store) = store.upgrade() else { return };
+        let keys: Vec<String> = store.state.lock().snapshots.keys().cloned().collect();
+        let living: std::collections::HashSet<_> = keys.iter().cloned().collect();
+        due.retain(|key, _| living.contains(key));
+        for key in keys {
+            if due.get(&key).is_some_and(|at| *at > Instant::now()) {
+                continue;
+            }
+            let begun = Instant::now();
+            sample(&store, &key);
+            due.insert(key, Instant::now() + INTERVAL.max(begun.elapsed() * REST));
+        }
+    }
+}
+
+fn sample(store: &Inner, key: &str) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(store.snapshot_path(key).join("upper"), flags, Mode::empty());
+    // A snapshot that is gone meanwhile has no size.
+    if let Ok(measure) = folder.and_then(|folder| usage::measure(folder.as_fd()))
+        && let Some(snapshot) = store.state.lock().snapshots.get_mut(key)
+    {
+        snapshot.usage = measure.usage;
+    }
+}

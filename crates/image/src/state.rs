@@ -1,0 +1,169 @@
+//! What the store knows, in memory: the answer to every question that must not wait for a disk.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Digest, Image, ImageConfig, Usage,
+    index::{ImageRecord, LayerRecord},
+};
+
+/// An image with its parsed configuration.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) record: Arc<ImageRecord>,
+    pub(crate) config: Arc<ImageConfig>,
+    pub(crate) raw: Arc<serde_json::Value>,
+}
+
+/// A writable layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) image: Digest,
+    /// Uppermost of the image's layers; none: an image without layers.
+    pub(crate) top: Option<Digest>,
+    pub(crate) usage: Usage,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) images: HashMap<Digest, Known>,
+    /// Images of which a layer was lost: not shown, but what is left is kept for the next pull.
+    pub(crate) incomplete: HashMap<Digest, ImageRecord>,
+    /// Full names (`host/repository:tag` and `host/repository@digest`) and the images they mean.
+    pub(crate) names: BTreeMap<String, Digest>,
+    pub(crate) layers: HashMap<Digest, LayerRecord>,
+    pub(crate) snapshots: HashMap<String, Snapshot>,
+    /// Blobs and layers that running operations need, with the number of those.
+    leases: HashMap<Digest, usize>,
+}
+
+/// The state behind its lock, which is never held while waiting for a disk or a network.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps blobs and layers from being collected until the lease is dropped, whether they are here already or not.
+    pub(crate) fn lease(&self, digests: impl IntoIterator<Item = Digest>) -> Lease {
+        let digests: Vec<_> = digests.into_iter().collect();
+        let mut state = self.lock();
+        for digest in &digests {
+            *state.leases.entry(digest.clone()).or_default() += 1;
+        }
+        drop(state);
+        Lease { state: self.clone(), digests }
+    }
+}
+
+/// See [`Shared::lease`].
+pub(crate) struct Lease {
+    state: Shared,
+    digests: Vec<Digest>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        for digest in &self.digests {
+            if let Some(count) = state.leases.get_mut(digest) {
+                *count -= 1;
+                if *count == 0 {
+                    state.leases.remove(digest);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn leased(&self, digest: &Digest) -> bool {
+        self.leases.contains_key(digest)
+    }
+
+    /// Layers from the lowest to `top`.
+    pub(crate) fn chain(&self, top: Option<&Digest>) -> Result<Vec<Digest>, Digest> {
+        let mut chain = Vec::new();
+        let mut next = top.cloned();
+        while let Some(digest) = next {
+            let layer = self.layers.get(&digest).ok_or_else(|| digest.clone())?;
+            next = layer.parent.clone();
+            chain.push(digest);
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// Layers that an image or a snapshot is made of.
+    pub(crate) fn layers_in_use(&self) -> HashSet<Digest> {
+        let mut used: HashSet<Digest> =
+            self.records().flat_map(|record| record.layers.iter().map(|layer| layer.chain.clone())).collect();
+        for snapshot in self.snapshots.values() {
+            let mut next = snapshot.top.clone();
+            while let Some(digest) = next {
+                next = self.layers.get(&digest).and_then(|layer| layer.parent.clone());
+                used.insert(digest);
+            }
+        }
+        used
+    }
+
+    /// Blobs that an image is made of.
+    pub(crate) fn blobs_in_use(&self) -> HashSet<Digest> {
+        self.records().flat_map(|record| record.blobs.iter().cloned()).collect()
+    }
+
+    fn records(&self) -> impl Iterator<Item = &ImageRecord> {
+        self.images.values().map(|known| &*known.record).chain(self.incomplete.values())
+    }
+
+    /// Names of an image: tags, digests.
+    pub(crate) fn names_of(&self, id: &Digest) -> (Vec<String>, Vec<String>) {
+        let names = self.names.iter().filter(|(_, image)| *image == id).map(|(name, _)| name.clone());
+        names.partition(|name| !name.contains('@'))
+    }
+
+    pub(crate) fn image(&self, id: &Digest) -> Option<Image> {
+        let known = self.images.get(id)?;
+        let (repo_tags, repo_digests) = self.names_of(id);
+        Some(known.image(repo_tags, repo_digests))
+    }
+
+    /// All images, by their first name.
+    pub(crate) fn list(&self) -> Vec<Image> {
+        let mut names: HashMap<&Digest, (Vec<String>, Vec<String>)> = HashMap::new();
+        for (name, id) in &self.names {
+            let (tags, digests) = names.entry(id).or_default();
+            if name.contains('@') { digests.push(name.clone()) } else { tags.push(name.clone()) }
+        }
+        let mut images: Vec<_> = self
+            .images
+            .iter()
+            .map(|(id, known)| {
+                let (tags, digests) = names.remove(id).unwrap_or_default();
+                known.image(tags, digests)
+            })
+            .collect();
+        images.sort_by(|a, b| (&a.repo_tags, &a.id).cmp(&(&b.repo_tags, &b.id)));
+        images
+    }
+}
+
+impl Known {
+    fn image(&self, repo_tags: Vec<String>, repo_digests: Vec<String>) -> Image {
+        Image {
+            id: self.record.id.to_string(),
+            repo_tags,
+            repo_digests,
+            size: self.record.size,
+            config: self.config.clone(),
+            pinned: false,
+            raw_config: self.raw.clone(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The store: one folder, its index, its state in memory.
+//!
+//! ```text
+//! <root>/index.redb            names, images, layers
+//!        content/              OCI image layout: blobs by digest
+//!        layers/<chain>        unpacked layers
+//!        snapshots/<key>/      record.json, upper, work
+//!        tmp/                  on its way in or out; emptied when the store is opened
+//! ```
+
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Digest, Error, Image, Reference, Registries, Usage,
+    content::Content,
+    error::at,
+    index::{Change, Index},
+    pull::Pulls,
+    recovery,
+    registry::Clients,
+    state::Shared,
+    trash::Trash,
+    unpack::Limits,
+};
+
+/// Images, layers and snapshots under one folder. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) root: PathBuf,
+    pub(crate) registries: Registries,
+    pub(crate) content: Content,
+    pub(crate) state: Shared,
+    pub(crate) trash: Trash,
+    pub(crate) clients: Clients,
+    pub(crate) pulls: Pulls,
+    pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
+    index: Index,
+    /// Held by whoever changes the index or the folders that it lists.
+    writer: Mutex<()>,
+}
+
+impl Store {
+    /// Opens the store, or makes it. Snapshots of an earlier boot are dropped (no container survives one); after an unclean
+    /// boot, layers that are listed are verified, and bad ones dropped, alone.
+    ///
+    /// # Errors
+    /// The folder can't be written, another process has it open, or the index is of another format.
+    pub fn open(dir: &Path, registries: Registries) -> Result<Self, Error> {
+        registries.check()?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(at("create", dir))?;
+        // Layers hold setuid programs of strangers: no user of this host may reach them.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
+        let root = dir.canonicalize().map_err(at("resolve", dir))?;
+        // First: it is also the lock against a second process.
+        let index = Index::open(&root.join("index.redb"))?;
+        for name in ["layers", "snapshots", "tmp"] {
+            let path = root.join(name);
+            builder.mode(0o711).create(&path).map_err(at("create", &path))?;
+        }
+        let temporary = root.join("tmp");
+        recovery::empty(&temporary)?;
+        let content = Content::open(&root.join("content"), &temporary)?;
+        let inner = Inner {
+            clients: Clients::new(&registries),
+            registries,
+            content,
+            state: Shared::default(),
+            trash: Trash::open(&temporary)?,
+            pulls: Pulls::default(),
+            sampler: std::sync::OnceLock::new(),
+            index,
+            writer: Mutex::new(()),
+            root,
+        };
+        recovery::recover(&inner)?;
+        let inner = Arc::new(inner);
+        crate::snapshot::start_sampling(&inner)?;
+        Ok(Self { inner })
+    }
+
+    /// The store's folder, absolute.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// An image by tag, digest reference, id, or unambiguous prefix of an id (at least six hex digits).
+    ///
+    /// # Errors
+    /// The name is neither a reference nor an id, or the prefix fits several images.
+    pub fn find(&self, name: &str) -> Result<Option<Image>, Error> {
+        let id = self.inner.resolve(name)?;
+        Ok(id.and_then(|id| self.inner.state.lock().image(&id)))
+    }
+
+    /// All images.
+    #[must_use]
+    pub fn list(&self) -> Vec<Image> {
+        self.inner.state.lock().list()
+    }
+
+    /// What layers, blobs and writable layers take; the latter as sampled last.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let state = self.inner.state.lock();
+        let mut usage = Usage::default();
+        state.layers.values().for_each(|layer| usage += layer.usage);
+        state.snapshots.values().for_each(|snapshot| usage += snapshot.usage);
+        state.images.values().for_each(|known| {
+            usage += Usage { bytes: known.record.size, inodes: known.record.blobs.len() as u64 };
+        });
+        usage
+    }
+
+    /// Removes an image by any of its names, with all of its tags; unknown names succeed. Layers that a container uses stay
+    /// until the container is gone.
+    ///
+    /// # Errors
+    /// The name is not valid or not clear, or the disk failed.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.inner.resolve(name)? else { return Ok(()) };
+        let inner = self.inner.clone();
+        crate::blocking(move || inner.remove_image(&id)).await
+    }
+}
+
+impl Inner {
+    /// Serializes changes of what the index lists.
+    pub(crate) fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) fn reference(&self, name: &str) -> Result<Reference, Error> {
+        Reference::parse(name, self.registries.default_host())
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { bytes: self.registries.max_layer_bytes.unwrap_or(128 << 30), entries: 20_000_000 }
+    }
+
+    pub(crate) fn layer_path(&self, chain: &Digest) -> PathBuf {
+        self.root.join("layers").join(chain.hex())
+    }
+
+    /// The id that a name means.
+    pub(crate) fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
+        let state = self.state.lock();
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let is_hex = (6..=64).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if is_hex && hex.len() == 64 {
+            let id = Digest::from_hex(hex)?;
+            return Ok(state.images.contains_key(&id).then_some(id));
+        }
+        // A name goes before an id's prefix: `deadbeef` may well be a repository.
+        if let Ok(reference) = self.reference(name) {
+            let full = match reference.digest() {
+                Some(digest) => reference.pinned(digest),
+                None => reference.tagged().unwrap_or_default(),
+            };
+            if let Some(id) = state.names.get(&full) {
+                return Ok(Some(id.clone()));
+            }
+        } else if !is_hex {
+            self.reference(name)?;
+        }
+        if !is_hex {
+            return Ok(None);
+        }
+        let mut fitting = state.images.keys().filter(|id| id.hex().starts_with(hex));
+        match (fitting.next(), fitting.next()) {
+            (Some(_), Some(_)) => Err(Error::invalid(format!("image id {name} is not clear: several begin so"))),
+            (found, _) => Ok(found.cloned()),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Only a store that says so was closed: anything else is verified after the next boot.
+        let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };
+        if let Err(error) = self.index.apply(&change) {
+            tracing::warn!("close the image store: {error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Owner, mode, extended attributes and time of what was unpacked.
+//!
+//! In this order, because each of the first two takes something from the next: chown clears setuid bits and file
+//! capabilities, and every change but that of the time changes the ctime only.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags},
+    io::Errno,
+};
+
+use super::{
+    tar::{Kind, Meta},
+    tree::wrong,
+};
+use crate::Error;
+
+/// Attributes that an archive may set. Others would speak for this host's kernel: `trusted.overlay.*` to overlayfs,
+/// `security.selinux` and `security.ima` to its security modules.
+fn may_be_set(name: &[u8]) -> bool {
+    name == b"security.capability"
+        || (name.starts_with(b"user.") && !name.starts_with(b"user.overlay."))
+        || name.starts_with(b"system.posix_acl_")
+}
+
+/// Whether an attribute that can't be stored is an error: a lost capability changes what a program may do.
+fn must_be_set(name: &[u8]) -> bool {
+    name == b"security.capability"
+}
+
+fn times(meta: &Meta) -> Timestamps {
+    let time = Timespec { tv_sec: meta.mtime.0, tv_nsec: meta.mtime.1.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+/// All of a file or folder that is open. `created` is the mode it was made with, after the umask; it was made by 0:0.
+pub(crate) fn set(fd: BorrowedFd<'_>, path: &[u8], meta: &Meta, created: u32) -> Result<(), Error> {
+    let owned = meta.uid != 0 || meta.gid != 0;
+    if owned {
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        rustix::fs::fchown(fd, Some(uid), Some(gid)).map_err(|cause| wrong(path, "set its owner", cause))?;
+    }
+    if meta.mode != created || (owned && meta.mode & 0o6000 != 0) {
+        let mode = Mode::from_raw_mode(meta.mode);
+        rustix::fs::fchmod(fd, mode).map_err(|cause| wrong(path, "set its mode", cause))?;
+    }
+    for (name, value) in meta.xattrs.iter().filter(|(name, _)| may_be_set(name)) {
+        xattr_result(path, name, rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()))?;
+    }
+    rustix::fs::futimens(fd, &times(meta)).map_err(|cause| wrong(path, "set its time", cause))
+}
+
+/// All of a link, device or FIFO, which can't be opened.
+pub(crate) fn set_at(parent: &OwnedFd, name: &[u8], path: &[u8], kind: Kind, meta: &Meta) -> Result<(), Error> {
+    if meta.uid != 0 || meta.gid != 0 {
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|cause| wrong(path, "set its owner", cause))?;
+    }
+    if kind != Kind::Symlink {
+        // Nobody else writes here, and the name is no symlink: it was just made as something else.
+        rustix::fs::chmodat(parent, name, Mode::from_raw_mode(meta.mode), AtFlags::empty())
+            .map_err(|cause| wrong(path, "set its mode", cause))?;
+    }
+    let allowed = meta.xattrs.iter().filter(|(xattr, _)| may_be_set(xattr));
+    for (xattr, value) in allowed {
+        use std::os::fd::AsRawFd;
+        let mut link = format!("/proc/thread-self/fd/{}/", parent.as_fd().as_raw_fd()).into_bytes();
+        link.extend_from_slice(name);
+        let result = rustix::fs::lsetxattr(link.as_slice(), xattr.as_slice(), value, XattrFlags::empty());
+        xattr_result(path, xattr, result)?;
+    }
+    rustix::fs::utimensat(parent, name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|cause| wrong(path, "set its time", cause))
+}
+
+fn xattr_result(path: &[u8], name: &[u8], result: rustix::io::Result<()>) -> Result<(), Error> {
+    match result {
+        Ok(()) => Ok(()),
+        // The file system has no such attributes, or this kind of file can't have them.
+        Err(Errno::OPNOTSUPP | Errno::PERM) if !must_be_set(name) => Ok(()),
+        Err(cause) => Err(wrong(path, &format!("set attribute {}", String::from_utf8_lossy(name)), cause)),
+    }
+}

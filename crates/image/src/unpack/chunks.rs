@@ -1,0 +1,161 @@
+//! Decompression on a thread of its own: a layer's bytes come out as a line of large buffers.
+//!
+//! ```text
+//! source ──read──▶ gunzip / unzstd ──▶ sha256 (diff id) ──buffers──▶ tar parser
+//!                  `─────────── decompressing thread ────────────┘      caller's thread
+//! ```
+//! Buffers go round: as many as are in flight, no more, whatever the layer's size.
+
+use std::{
+    io::{self, BufRead, BufReader, Read},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{self, Scope, ScopedJoinHandle},
+};
+
+use crate::{Digest, digest::Hasher};
+
+/// Size of one buffer.
+const BUFFER: usize = 512 * 1024;
+/// Buffers in flight per layer.
+const IN_FLIGHT: usize = 4;
+/// Compressed bytes read at once.
+const READ: usize = 128 * 1024;
+/// zstd windows above 2^27 bytes (128 MiB) are refused: memory is bounded.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Decompressed bytes of a layer, to be read once from front to back.
+pub(crate) struct Chunks {
+    full: Receiver<io::Result<Vec<u8>>>,
+    empty: SyncSender<Vec<u8>>,
+    current: Vec<u8>,
+    at: usize,
+    passed: u64,
+    ended: bool,
+}
+
+/// Starts decompressing. The handle gives the diff id once everything was read.
+pub(crate) fn decompress<'scope, 'env, R: Read + Send + 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    source: R,
+) -> io::Result<(Chunks, ScopedJoinHandle<'scope, Digest>)> {
+    let (full_in, full) = sync_channel(IN_FLIGHT);
+    let (empty, empty_out) = sync_channel(IN_FLIGHT);
+    for _ in 0..IN_FLIGHT {
+        let _ = empty.send(Vec::new());
+    }
+    let handle = thread::Builder::new().name("image-inflate".into()).spawn_scoped(scope, move || {
+        let mut hasher = Hasher::new();
+        if let Err(error) = pump(source, &full_in, &empty_out, &mut hasher) {
+            let _ = full_in.send(Err(error));
+        }
+        hasher.finish()
+    })?;
+    Ok((Chunks { full, empty, current: Vec::new(), at: 0, passed: 0, ended: false }, handle))
+}
+
+/// Ends at the end of the stream, or when the reader is gone.
+fn pump(
+    source: impl Read,
+    full: &SyncSender<io::Result<Vec<u8>>>,
+    empty: &Receiver<Vec<u8>>,
+    hasher: &mut Hasher,
+) -> io::Result<()> {
+    let mut decoder = decoder(BufReader::with_capacity(READ, source))?;
+    while let Ok(mut buffer) = empty.recv() {
+        buffer.resize(BUFFER, 0);
+        let mut filled = 0;
+        while filled < BUFFER {
+            match decoder.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if filled == 0 {
+            return Ok(());
+        }
+        buffer.truncate(filled);
+        hasher.update(&buffer);
+        if full.send(Ok(buffer)).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Chosen by the first bytes, not by the media type: registries hold both right and wrong ones.
+pub(crate) fn decoder<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
+    // One read gives the first bytes on every source used here; a source of fewer bytes is no compressed one.
+    let head = source.fill_buf()?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
+    }
+    let skippable = head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18];
+    if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || skippable {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
+        decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+        return Ok(Box::new(decoder));
+    }
+    Ok(Box::new(source))
+}
+
+impl Chunks {
+    /// What is at hand, at least one byte; empty at the end.
+    pub(crate) fn fill(&mut self) -> io::Result<&[u8]> {
+        while self.at == self.current.len() && !self.ended {
+            let used = std::mem::take(&mut self.current);
+            let _ = self.empty.try_send(used);
+            self.at = 0;
+            match self.full.recv() {
+                Ok(Ok(buffer)) => self.current = buffer,
+                Ok(Err(error)) => {
+                    self.ended = true;
+                    return Err(error);
+                }
+                Err(_) => self.ended = true,
+            }
+        }
+        Ok(&self.current[self.at..])
+    }
+
+    /// Goes on by `count` bytes of what [`Self::fill`] gave.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.at += count;
+        self.passed += count as u64;
+    }
+
+    /// Bytes consumed so far.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Fills `buffer`, or fails with `UnexpectedEof`.
+    pub(crate) fn read_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let chunk = self.fill()?;
+            if chunk.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in the middle of an entry"));
+            }
+            let count = chunk.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&chunk[..count]);
+            self.consume(count);
+            buffer = &mut buffer[count..];
+        }
+        Ok(())
+    }
+
+    /// Leaves `count` bytes out.
+    pub(crate) fn skip(&mut self, mut count: u64) -> io::Result<()> {
+        while count > 0 {
+            let have = self.fill()?.len();
+            if have == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in the middle of an entry"));
+            }
+            let step = usize::try_from(count).unwrap_or(usize::MAX).min(have);
+            self.consume(step);
+            count -= step as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! One entry of the archive, made.
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use super::{
+    Unpacker, attributes, naming,
+    tar::{Entry, Kind, Meta},
+    tree::{kind_at, normalize, split, wrong},
+    whiteout::{self, Marker},
+};
+use crate::Error;
+
+/// Mode of a folder while it is filled.
+const FILLING: u32 = 0o700;
+
+impl Unpacker {
+    pub(super) fn apply(&mut self, path: &[u8], entry: &Entry) -> Result<(), Error> {
+        let (folder, name) = split(path);
+        match whiteout::marker(name) {
+            Marker::None => {}
+            other => {
+                match other {
+                    Marker::Hide(hidden) => whiteout::hide(&mut self.tree, folder, hidden)?,
+                    Marker::Opaque => self.opaque(folder)?,
+                    Marker::Ignored | Marker::None => {}
+                }
+                return self.skip_body(entry);
+            }
+        }
+        if path.is_empty() {
+            return match entry.kind {
+                Kind::Directory => {
+                    self.folders.insert(Vec::new(), entry.meta.clone());
+                    Ok(())
+                }
+                _ => Err(Error::invalid(format!(
+                    "{:?}: the layer's root is not a folder",
+                    String::from_utf8_lossy(&entry.path)
+                ))),
+            };
+        }
+        let parent = self.tree.folder(folder)?;
+        match entry.kind {
+            Kind::File => self.file(&parent, path, entry),
+            Kind::Directory => self.directory(&parent, path, &entry.meta),
+            Kind::HardLink => self.hard_link(&parent, path, &entry.link),
+            Kind::Symlink => {
+                let link = entry.link.as_slice();
+                self.replacing(&parent, path, |parent, name| rustix::fs::symlinkat(link, parent, name))?;
+                attributes::set_at(&parent, name, path, entry.kind, &entry.meta)
+            }
+            Kind::CharDevice => self.node(&parent, path, FileType::CharacterDevice, entry),
+            Kind::BlockDevice => self.node(&parent, path, FileType::BlockDevice, entry),
+            Kind::Fifo => self.node(&parent, path, FileType::Fifo, entry),
+        }
+    }
+
+    /// Makes something under a name; what an earlier entry left there goes away.
+    pub(super) fn replacing<T>(
+        &mut self,
+        parent: &OwnedFd,
+        path: &[u8],
+        make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<T>,
+    ) -> Result<T, Error> {
+        let name = split(path).1;
+        let result = match make(parent, name) {
+            Err(Errno::EXIST) => {
+                self.tree.clear(parent, name).map_err(|cause| wrong(path, "replace it", cause))?;
+                self.forget(path);
+                make(parent, name)
+            }
+            other => other,
+        };
+        result.map_err(|cause| wrong(path, "create", cause))
+    }
+
+    /// Forgets what was to be done to folders at or below a path that is no folder any more.
+    fn forget(&mut self, path: &[u8]) {
+        let below = |other: &[u8]| other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+        self.folders.retain(|folder, _| !below(folder));
+        self.tree.implied.retain(|folder| !below(folder));
+    }
+
+    fn directory(&mut self, parent: &OwnedFd, path: &[u8], meta: &Meta) -> Result<(), Error> {
+        let name = split(path).1;
+        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FILLING)) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                let found = kind_at(parent, name).map_err(|cause| wrong(path, "look at it", cause))?;
+                if found.0 != FileType::Directory {
+                    self.replacing(parent, path, |parent, name| {
+                        rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(FILLING))
+                    })?;
+                }
+                if whiteout::is_whiteout(found) {
+                    // Lower layers' folder is hidden, and there is a new one.
+                    let new = whiteout::open_folder(parent, name).map_err(|cause| wrong(path, "open", cause))?;
+                    whiteout::opaque(&new, path)?;
+                }
+            }
+            Err(cause) => return Err(wrong(path, "make the folder", cause)),
+        }
+        self.tree.implied.remove(path);
+        self.folders.insert(path.to_vec(), meta.clone());
+        Ok(())
+    }
+
+    fn opaque(&mut self, folder: &[u8]) -> Result<(), Error> {
+        let fd = self.tree.folder(folder)?;
+        let fd = whiteout::open_folder(&fd, b"").map_err(|cause| wrong(folder, "open", cause))?;
+        whiteout::opaque(&fd, folder)
+    }
+
+    /// Both ends resolved beneath the root; a link to what the archive did not make is an error.
+    fn hard_link(&mut self, parent: &OwnedFd, path: &[u8], link: &[u8]) -> Result<(), Error> {
+        let target = normalize(link).map_err(|error| error.during(format!("hard link {}", naming(path))))?;
+        if target == path {
+            return Ok(());
+        }
+        let (folder, name) = split(&target);
+        if name.is_empty() {
+            return Err(Error::invalid(format!("{}: a hard link to the root", naming(path))));
+        }
+        let from = self.tree.folder(folder)?;
+        let made =
+            self.replacing(parent, path, |parent, new| rustix::fs::linkat(&*from, name, parent, new, AtFlags::empty()));
+        made.map_err(|error| {
+            Error { kind: crate::ErrorKind::Invalid, ..error }.during(format!("hard link to {}", naming(&target)))
+        })
+    }
+
+    fn node(&mut self, parent: &OwnedFd, path: &[u8], kind: FileType, entry: &Entry) -> Result<(), Error> {
+        let device = rustix::fs::makedev(entry.device.0, entry.device.1);
+        let mode = Mode::from_raw_mode(entry.meta.mode);
+        self.replacing(parent, path, |parent, name| rustix::fs::mknodat(parent, name, kind, mode, device))?;
+        attributes::set_at(parent, split(path).1, path, entry.kind, &entry.meta)
+    }
+
+    pub(super) fn finish_folder(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let at = if path.is_empty() { b"." } else { path };
+        match rustix::fs::openat2(self.tree.root(), at, flags, Mode::empty(), resolve) {
+            Ok(fd) => attributes::set(fd.as_fd(), path, meta, u32::MAX),
+            Err(cause) => Err(wrong(path, "open the folder", cause)),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Regular files: created, filled from the stream without a copy, given their attributes.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{Mode, OFlags, SeekFrom},
+};
+
+use super::{
+    Unpacker, attributes, naming, stream,
+    tar::{self, Entry},
+    tree::wrong,
+};
+use crate::Error;
+
+/// From this size on the file system is told the size first, so that it allocates in one piece.
+const ALLOCATE: u64 = 4 * 1024 * 1024;
+
+impl Unpacker {
+    pub(super) fn file(&mut self, parent: &OwnedFd, path: &[u8], entry: &Entry) -> Result<(), Error> {
+        self.check_size(entry.sparse.as_ref().map_or(entry.stored, |(size, _)| *size))?;
+        let mode = entry.meta.mode & !self.umask;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create = Mode::from_raw_mode(mode);
+        let fd = self.replacing(parent, path, |parent, name| rustix::fs::openat(parent, name, flags, create))?;
+        match &entry.sparse {
+            None => {
+                if entry.stored >= ALLOCATE {
+                    // A hint: file systems without it write as well.
+                    let _ = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, entry.stored);
+                }
+                self.fill(fd.as_fd(), path, entry.stored)?;
+            }
+            Some((size, pieces)) => {
+                rustix::fs::ftruncate(&fd, *size).map_err(|cause| wrong(path, "set its size", cause))?;
+                for (offset, length) in pieces {
+                    rustix::fs::seek(&fd, SeekFrom::Start(*offset)).map_err(|cause| wrong(path, "seek", cause))?;
+                    self.fill(fd.as_fd(), path, *length)?;
+                }
+            }
+        }
+        self.skip(tar::padding(entry.stored))?;
+        attributes::set(fd.as_fd(), path, &entry.meta, mode)
+    }
+
+    /// Writes `left` bytes of the stream, straight from its buffers.
+    fn fill(&mut self, fd: BorrowedFd<'_>, path: &[u8], mut left: u64) -> Result<(), Error> {
+        while left > 0 {
+            let at = self.chunks.passed();
+            let chunk = match self.chunks.fill() {
+                Ok(chunk) if chunk.is_empty() => {
+                    return Err(Error::corrupt(format!("{}: the archive ends in the middle of it", naming(path))));
+                }
+                Ok(chunk) => chunk,
+                Err(cause) => return Err(stream(at, &cause)),
+            };
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+            let written = rustix::io::retry_on_intr(|| rustix::io::write(fd, &chunk[..most]));
+            let written = written.map_err(|cause| wrong(path, "write", cause))?;
+            self.chunks.consume(written);
+            left -= written as u64;
+        }
+        Ok(())
+    }
+
+    /// Leaves an entry's body out.
+    pub(super) fn skip_body(&mut self, entry: &Entry) -> Result<(), Error> {
+        self.skip(entry.stored.saturating_add(tar::padding(entry.stored)))
+    }
+
+    fn skip(&mut self, count: u64) -> Result<(), Error> {
+        self.chunks.skip(count).map_err(|cause| stream(self.chunks.passed(), &cause))
+    }
+}

@@ -1,0 +1,148 @@
+//! A layer's archive in, a folder for overlayfs out.
+//!
+//! The archive is hostile: see [`tree`] for paths, [`attributes`] for what it may set, [`Limits`] for sizes.
+
+mod attributes;
+mod chunks;
+mod entry;
+mod file;
+mod pax;
+mod sparse;
+mod tar;
+mod tree;
+mod whiteout;
+
+use std::{collections::HashMap, io::Read, thread};
+
+use rustix::fd::OwnedFd;
+
+use self::{
+    chunks::Chunks,
+    tar::Meta,
+    tree::{Tree, normalize, show},
+};
+use crate::{Digest, Error};
+
+pub(crate) use self::{attributes::set as set_attributes, tar::Meta as Attributes, tree::remove_path};
+
+/// Bounds of one layer; generous: they stop bombs, not images.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Decompressed bytes, and bytes of files (a sparse file counts whole).
+    pub(crate) bytes: u64,
+    /// Entries of the archive.
+    pub(crate) entries: u64,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    /// Digest of the decompressed archive.
+    pub(crate) diff_id: Digest,
+    /// Folders without an entry of their own, parents first: their attributes are those of the layer below.
+    pub(crate) implied: Vec<Vec<u8>>,
+}
+
+/// Unpacks `source` (tar, gzip or zstd) into the empty folder `root`. Blocks: not for an async thread.
+pub(crate) fn unpack(source: impl Read + Send, root: OwnedFd, limits: Limits) -> Result<Unpacked, Error> {
+    thread::scope(|scope| {
+        let started = chunks::decompress(scope, source);
+        let (chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
+        let mut unpacker = Unpacker::new(root, chunks, limits);
+        unpacker.run()?;
+        let implied = unpacker.finish()?;
+        let diff_id = inflate.join().map_err(|_| Error::system("the decompressing thread panicked"))?;
+        Ok(Unpacked { diff_id, implied })
+    })
+}
+
+/// State of one layer's unpacking.
+struct Unpacker {
+    tree: Tree,
+    chunks: Chunks,
+    limits: Limits,
+    /// Bytes of files so far.
+    bytes: u64,
+    /// What folders get at the end: files made in them would change their times, and a mode may forbid them.
+    folders: HashMap<Vec<u8>, Meta>,
+    umask: u32,
+}
+
+impl Unpacker {
+    fn new(root: OwnedFd, chunks: Chunks, limits: Limits) -> Self {
+        Self { tree: Tree::new(root), chunks, limits, bytes: 0, folders: HashMap::new(), umask: umask() }
+    }
+
+    /// All entries, then the rest of the stream, which belongs to the digest too.
+    fn run(&mut self) -> Result<(), Error> {
+        let mut entries = 0;
+        while let Some(entry) = tar::next(&mut self.chunks).map_err(|cause| stream(self.chunks.passed(), &cause))? {
+            entries += 1;
+            if entries > self.limits.entries {
+                return Err(Error::invalid(format!("more than {} entries", self.limits.entries)));
+            }
+            let path = normalize(&entry.path)?;
+            self.apply(&path, &entry)?;
+        }
+        loop {
+            let at = self.chunks.passed();
+            let count = self.chunks.fill().map_err(|cause| stream(at, &cause))?.len();
+            self.chunks.consume(count);
+            self.check_size(0)?;
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Bounds what was decompressed and what files take, before `more` bytes are written.
+    fn check_size(&mut self, more: u64) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(more);
+        match self.bytes > self.limits.bytes || self.chunks.passed() > self.limits.bytes {
+            true => Err(Error::invalid(format!(
+                "larger than {} bytes unpacked; raise registries.max_layer_bytes if the image is to be trusted",
+                self.limits.bytes
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives folders their attributes; returns those that are implied, parents first.
+    fn finish(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        if !self.folders.contains_key(&b""[..]) {
+            self.tree.implied.insert(Vec::new());
+        }
+        for (path, meta) in std::mem::take(&mut self.folders) {
+            self.finish_folder(&path, &meta)?;
+        }
+        let mut implied: Vec<_> = self.tree.implied.drain().collect();
+        implied.sort();
+        Ok(implied)
+    }
+}
+
+/// A failure of the stream: of the archive, or of what it comes from.
+fn stream(at: u64, cause: &std::io::Error) -> Error {
+    if let Some(error) = cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        return error.clone();
+    }
+    Error::corrupt(format!("read the archive at byte {at}: {cause}"))
+}
+
+/// This process's umask, which the kernel tells without changing it.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
+}
+
+impl std::fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unpacking at byte {}", self.chunks.passed())
+    }
+}
+
+/// Names an entry in an error.
+fn naming(path: &[u8]) -> String {
+    if path.is_empty() { "/".to_owned() } else { show(path) }
+}

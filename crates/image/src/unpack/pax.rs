@@ -1,0 +1,108 @@
+//! PAX extended headers (POSIX.1-2001 pax, "pax Extended Header"): `length key=value\n`.
+
+use std::io;
+
+use super::sparse::PaxSparse;
+
+/// Most extended attributes of one file.
+const XATTRS_MAX: usize = 256;
+
+/// What a PAX header says about the next entry.
+#[derive(Debug, Default)]
+pub(crate) struct Pax {
+    pub(crate) path: Option<Vec<u8>>,
+    pub(crate) link: Option<Vec<u8>>,
+    pub(crate) size: Option<u64>,
+    pub(crate) uid: Option<u64>,
+    pub(crate) gid: Option<u64>,
+    pub(crate) mtime: Option<(i64, u32)>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) sparse: PaxSparse,
+}
+
+fn bad(message: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message.into())
+}
+
+pub(crate) fn parse(mut bytes: &[u8]) -> io::Result<Pax> {
+    let mut pax = Pax::default();
+    while !bytes.is_empty() && bytes[0] != 0 {
+        let (key, value, rest) = record(bytes).ok_or_else(|| bad("a PAX header is malformed"))?;
+        bytes = rest;
+        apply(&mut pax, key, value)?;
+    }
+    Ok(pax)
+}
+
+fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|b| *b == b' ')?;
+    let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
+    let body = bytes.get(space + 1..length)?.strip_suffix(b"\n")?;
+    let equals = body.iter().position(|b| *b == b'=')?;
+    Some((&body[..equals], &body[equals + 1..], &bytes[length..]))
+}
+
+fn apply(pax: &mut Pax, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let shown = || String::from_utf8_lossy(key).into_owned();
+    let number = || {
+        let text = std::str::from_utf8(value).ok();
+        text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| bad(format!("PAX {}: not a number", shown())))
+    };
+    let name = || match value.contains(&0) {
+        true => Err(bad(format!("PAX {}: has a NUL byte", shown()))),
+        false => Ok(Some(value.to_vec())),
+    };
+    match key {
+        b"path" => pax.path = name()?,
+        b"linkpath" => pax.link = name()?,
+        b"size" => pax.size = Some(number()?),
+        b"uid" => pax.uid = Some(number()?),
+        b"gid" => pax.gid = Some(number()?),
+        b"mtime" => pax.mtime = Some(time(value).ok_or_else(|| bad("PAX mtime: not a time"))?),
+        _ => {
+            if let Some(xattr) = key.strip_prefix(b"SCHILY.xattr.") {
+                if pax.xattrs.len() >= XATTRS_MAX {
+                    return Err(bad(format!("more than {XATTRS_MAX} extended attributes on one file")));
+                }
+                pax.xattrs.push((xattr.to_vec(), value.to_vec()));
+            } else if let Some(sparse) = key.strip_prefix(b"GNU.sparse.") {
+                pax.sparse.set(sparse, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `seconds[.fraction]`, maybe negative.
+fn time(value: &[u8]) -> Option<(i64, u32)> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let nanos: u32 = digits.parse().ok()?;
+    match whole.starts_with('-') && nanos > 0 {
+        true => Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos)),
+        false => Some((seconds, nanos)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, time};
+
+    #[test]
+    fn times_have_signs_and_fractions() {
+        assert_eq!(time(b"12"), Some((12, 0)));
+        assert_eq!(time(b"12.5"), Some((12, 500_000_000)));
+        assert_eq!(time(b"-1.25"), Some((-2, 750_000_000)));
+        assert_eq!(time(b"x"), None);
+    }
+
+    #[test]
+    fn a_record_that_lies_about_its_length_is_refused() {
+        assert_eq!(parse(b"10 path=a\n").unwrap().path.unwrap(), b"a");
+        for text in [&b"99 path=a\n"[..], b"3 path=a\n", b"path=a\n", b"10 path_a\n", b"0 a=b\n", b"12 size=-99\n"] {
+            assert!(parse(text).is_err(), "{}", String::from_utf8_lossy(text));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The folder a layer is unpacked into: hostile paths resolved beneath it, on descriptors.
+//!
+//! No path of the archive is ever given to the kernel as it is. Its folder part is opened with
+//! `openat2(RESOLVE_IN_ROOT)` relative to the layer's root, so that neither `..`, nor an absolute path, nor a symlink of the
+//! archive leads out of it; everything else happens relative to that descriptor, on one last name, which is not followed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    rc::Rc,
+};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use crate::Error;
+
+/// Longest path, as the kernel has it.
+const PATH_MAX: usize = 4096;
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Open folders kept per layer. Archives walk depth first, so few suffice.
+const OPEN_MAX: usize = 64;
+/// Symlinks followed on the way to an entry's folder.
+const LINKS_MAX: u32 = 40;
+/// Deepest folder. Removing a tree of ours recurses by folder.
+const DEPTH_MAX: usize = 1000;
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The root of a layer being unpacked.
+pub(crate) struct Tree {
+    root: Rc<OwnedFd>,
+    open: HashMap<Vec<u8>, Rc<OwnedFd>>,
+    /// Folders that entries lie in but that have no entry of their own.
+    pub(crate) implied: HashSet<Vec<u8>>,
+}
+
+pub(crate) fn show(path: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&path[..path.len().min(300)]);
+    shown.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// An archive's path without `.`, `..`, doubled and leading slashes; the root is empty. Fails where `..` leaves the root.
+pub(crate) fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
+    if path.len() > PATH_MAX {
+        return Err(Error::invalid(format!("{}…: the path is longer than {PATH_MAX} bytes", show(path))));
+    }
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if parts.pop().is_some() => {}
+            b".." => return Err(Error::invalid(format!("{}: the path leads out of the layer", show(path)))),
+            part if part.len() > NAME_MAX || part.contains(&0) => {
+                return Err(Error::invalid(format!("{}: a name in the path is not valid", show(path))));
+            }
+            part => parts.push(part),
+        }
+    }
+    match parts.len() > DEPTH_MAX {
+        true => Err(Error::invalid(format!("{}: deeper than {DEPTH_MAX} folders", show(path)))),
+        false => Ok(parts.join(&b'/')),
+    }
+}
+
+/// Parts a normalized path into its folder and its last name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(root: OwnedFd) -> Self {
+        Self { root: Rc::new(root), open: HashMap::new(), implied: HashSet::new() }
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The folder at a normalized path, made with all above it where it is missing.
+    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Error> {
+        self.folder_through(path, LINKS_MAX)
+    }
+
+    fn folder_through(&mut self, path: &[u8], links: u32) -> Result<Rc<OwnedFd>, Error> {
+        if path.is_empty() {
+            return Ok(self.root.clone());
+        }
+        if let Some(fd) = self.open.get(path) {
+            return Ok(fd.clone());
+        }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let fd = match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), resolve) {
+            Ok(fd) => Rc::new(fd),
+            Err(Errno::NOENT) => self.make_implied(path, links)?,
+            Err(cause) => return Err(wrong(path, "open its folder", cause)),
+        };
+        if self.open.len() >= OPEN_MAX {
+            self.open.clear();
+        }
+        self.open.insert(path.to_vec(), fd.clone());
+        Ok(fd)
+    }
+
+    fn make_implied(&mut self, path: &[u8], links: u32) -> Result<Rc<OwnedFd>, Error> {
+        let (above, name) = split(path);
+        let parent = self.folder_through(above, links)?;
+        match rustix::fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => {
+                self.implied.insert(path.to_vec());
+                let fd = rustix::fs::openat(&*parent, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+                fd.map(Rc::new).map_err(|cause| wrong(path, "open the new folder", cause))
+            }
+            // A symlink to a folder that is in a lower layer only: what is under it belongs where it points.
+            Err(Errno::EXIST) if links > 0 => {
+                let target = rustix::fs::readlinkat(&*parent, name, Vec::new());
+                let target = target.map_err(|cause| wrong(path, "read the link on its way", cause))?;
+                let target = link_target(above, target.as_bytes())?;
+                self.folder_through(&target, links - 1)
+            }
+            Err(cause) => Err(wrong(path, "make its folder", cause)),
+        }
+    }
+
+    /// Takes away what is at `name`, a whole folder too. Cached folders are forgotten: they may be gone.
+    pub(crate) fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+        self.open.clear();
+        remove_tree(parent.as_fd(), name)
+    }
+}
+
+/// Where a symlink in `folder` points, inside the root: the root is its own parent.
+fn link_target(folder: &[u8], target: &[u8]) -> Result<Vec<u8>, Error> {
+    let base: &[u8] = if target.starts_with(b"/") { b"" } else { folder };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in base.split(|b| *b == b'/').chain(target.split(|b| *b == b'/')) {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    normalize(&parts.join(&b'/'))
+}
+
+pub(crate) fn wrong(path: &[u8], what: &str, cause: Errno) -> Error {
+    let message = format!("{}: {what}: {cause}", show(path));
+    match cause {
+        Errno::LOOP | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::ISDIR | Errno::INVAL | Errno::FBIG => {
+            Error::invalid(message)
+        }
+        _ => Error::system(message),
+    }
+}
+
+/// Removes a file or a folder with all that is in it, never following a link. A missing one is fine.
+pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(error) => return Err(error),
+    }
+    if let Ok(()) = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            remove_tree(folder.as_fd(), entry.file_name())?;
+        }
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// [`remove_tree`] of a path of our own.
+pub(crate) fn remove_path(path: &Path) -> rustix::io::Result<()> {
+    remove_tree(rustix::fs::CWD, path)
+}
+
+/// Type of what is at `name`, not followed.
+pub(crate) fn kind_at(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<(FileType, u64)> {
+    let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((FileType::from_raw_mode(stat.st_mode), stat.st_rdev))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{link_target, normalize};
+
+    #[test]
+    fn paths_stay_in_the_layer() {
+        assert_eq!(normalize(b"./a//b/./c/").unwrap(), b"a/b/c");
+        assert_eq!(normalize(b"/etc/passwd").unwrap(), b"etc/passwd");
+        assert_eq!(normalize(b"a/../b").unwrap(), b"b");
+        assert_eq!(normalize(b"./").unwrap(), b"");
+        for path in [&b".."[..], b"../a", b"a/../../b", b"/..", &[b'a'; 256], b"a\0b"] {
+            assert!(normalize(path).is_err(), "{}", String::from_utf8_lossy(path));
+        }
+        assert!(normalize(&b"a/".repeat(3000)).is_err());
+    }
+
+    #[test]
+    fn links_are_cut_at_the_root() {
+        assert_eq!(link_target(b"a/b", b"../../../../etc").unwrap(), b"etc");
+        assert_eq!(link_target(b"a/b", b"/usr/lib").unwrap(), b"usr/lib");
+        assert_eq!(link_target(b"", b"usr/lib").unwrap(), b"usr/lib");
+    }
+}
