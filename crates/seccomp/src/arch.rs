@@ -1,0 +1,157 @@
+//! Architectures, and the numbers of system calls on each.
+
+use std::{collections::HashMap, sync::OnceLock};
+
+use crate::Error;
+
+/// What x32 calls have set in their number.
+pub(crate) const X32_BIT: u32 = 0x4000_0000;
+
+/// An architecture whose calls can be told apart. The order is that of the columns in `syscalls.txt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Arch {
+    X86_64,
+    X86,
+    X32,
+    Aarch64,
+}
+
+impl Arch {
+    /// What the kernel runs that this was compiled for.
+    pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
+
+    /// Architectures that a kernel of this one can run.
+    pub(crate) const fn family(self) -> &'static [Self] {
+        match self {
+            Self::Aarch64 => &[Self::Aarch64],
+            _ => &[Self::X86_64, Self::X86, Self::X32],
+        }
+    }
+
+    /// `AUDIT_ARCH_*` (`linux/audit.h`).
+    pub(crate) const fn audit(self) -> u32 {
+        match self {
+            Self::X86_64 | Self::X32 => 0xc000_003e,
+            Self::X86 => 0x4000_0003,
+            Self::Aarch64 => 0xc000_00b7,
+        }
+    }
+
+    /// Whether arguments have 64 bits.
+    pub(crate) const fn wide(self) -> bool {
+        !matches!(self, Self::X86)
+    }
+
+    /// The number of a call, as the filter sees it.
+    pub(crate) fn number(self, name: &str) -> Option<u32> {
+        let number = *numbers().get(name)?.get(self as usize)?;
+        let number = u32::try_from(number).ok()?;
+        Some(if self == Self::X32 { number | X32_BIT } else { number })
+    }
+}
+
+/// `None`: an architecture of the runtime spec that this one's kernel never runs.
+pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
+    Ok(match name {
+        "SCMP_ARCH_X86_64" => Some(Arch::X86_64),
+        "SCMP_ARCH_X86" => Some(Arch::X86),
+        "SCMP_ARCH_X32" => Some(Arch::X32),
+        "SCMP_ARCH_AARCH64" => Some(Arch::Aarch64),
+        // What an aarch64 kernel runs of 32 bits is not allowed for want of a table: its calls are of a wrong architecture.
+        "SCMP_ARCH_ARM"
+        | "SCMP_ARCH_MIPS"
+        | "SCMP_ARCH_MIPS64"
+        | "SCMP_ARCH_MIPS64N32"
+        | "SCMP_ARCH_MIPSEL"
+        | "SCMP_ARCH_MIPSEL64"
+        | "SCMP_ARCH_MIPSEL64N32"
+        | "SCMP_ARCH_PPC"
+        | "SCMP_ARCH_PPC64"
+        | "SCMP_ARCH_PPC64LE"
+        | "SCMP_ARCH_RISCV64"
+        | "SCMP_ARCH_S390"
+        | "SCMP_ARCH_S390X"
+        | "SCMP_ARCH_PARISC"
+        | "SCMP_ARCH_PARISC64"
+        | "SCMP_ARCH_LOONGARCH64"
+        | "SCMP_ARCH_M68K"
+        | "SCMP_ARCH_SH"
+        | "SCMP_ARCH_SHEB" => None,
+        other => {
+            return Err(Error::Unknown {
+                field: "architectures",
+                value: other.to_owned(),
+                known: "SCMP_ARCH_X86_64, SCMP_ARCH_X86, SCMP_ARCH_X32, SCMP_ARCH_AARCH64, … of the runtime spec",
+            });
+        }
+    })
+}
+
+/// Written by `generate-syscalls.sh`.
+const SYSCALLS: &str = include_str!("syscalls.txt");
+
+fn numbers() -> &'static HashMap<&'static str, [i16; 4]> {
+    static NUMBERS: OnceLock<HashMap<&'static str, [i16; 4]>> = OnceLock::new();
+    NUMBERS.get_or_init(|| {
+        let row = |line: &'static str| {
+            let mut words = line.split(' ');
+            let name = words.next()?;
+            let mut numbers = [-1; 4];
+            for (number, word) in numbers.iter_mut().zip(words) {
+                *number = word.parse().unwrap_or(-1);
+            }
+            Some((name, numbers))
+        };
+        SYSCALLS.lines().filter_map(row).collect()
+    })
+}
+
+/// The names of all calls, for tests over the whole table.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SYSCALLS.lines().filter_map(|line| line.split(' ').next())
+}
+
+/// The call and its first argument by which i386 programs can reach this call too.
+pub(crate) fn multiplexed(name: &str) -> Option<(&'static str, u32)> {
+    const SOCKETCALL: [&str; 20] = [
+        "socket",
+        "bind",
+        "connect",
+        "listen",
+        "accept",
+        "getsockname",
+        "getpeername",
+        "socketpair",
+        "send",
+        "recv",
+        "sendto",
+        "recvfrom",
+        "shutdown",
+        "setsockopt",
+        "getsockopt",
+        "sendmsg",
+        "recvmsg",
+        "accept4",
+        "recvmmsg",
+        "sendmmsg",
+    ];
+    const IPC: [(&str, u32); 12] = [
+        ("semop", 1),
+        ("semget", 2),
+        ("semctl", 3),
+        ("semtimedop", 4),
+        ("msgsnd", 11),
+        ("msgrcv", 12),
+        ("msgget", 13),
+        ("msgctl", 14),
+        ("shmat", 21),
+        ("shmdt", 22),
+        ("shmget", 23),
+        ("shmctl", 24),
+    ];
+    if let Some(at) = SOCKETCALL.iter().position(|call| *call == name) {
+        return Some(("socketcall", at as u32 + 1));
+    }
+    IPC.iter().find(|(call, _)| *call == name).map(|(_, number)| ("ipc", *number))
+}

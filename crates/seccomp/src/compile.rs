@@ -1,0 +1,225 @@
+//! A policy as a filter:
+//!
+//! ```text
+//! load the architecture; for each: its section; none: kill the process
+//! section:  load the number; binary search over ranges of numbers with the same verdict
+//! leaf:     return the action, or load and compare arguments
+//! ```
+//!
+//! A call costs as many instructions as the logarithm of the number of ranges, whatever it is; and equal neighbours make
+//! one range, so the filter is short, which is what loading it costs.
+
+use std::collections::HashMap;
+
+use oci::Seccomp;
+
+use crate::{
+    Error, Program,
+    arch::{Arch, X32_BIT},
+    assemble::{Assembler, Target, Test},
+    policy::{Clause, Policy, Section, Verdict},
+    program::INSTRUCTIONS_MAX,
+    rule::{Action, Condition, Op},
+};
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
+
+/// Compiles a profile for the architecture this runs on; pure.
+///
+/// # Errors
+/// A word the runtime spec does not know, a value out of bounds, or a filter that is longer than the kernel takes.
+pub fn compile(profile: &Seccomp) -> Result<Program, Error> {
+    compile_for(Arch::NATIVE, profile)
+}
+
+pub(crate) fn compile_for(native: Arch, profile: &Seccomp) -> Result<Program, Error> {
+    let policy = Policy::parse(native, profile)?;
+    let mut compiler = Compiler { policy: &policy, code: Assembler::default(), checks: HashMap::new() };
+    let entry = compiler.architectures()?;
+    let filter = compiler.code.finish(entry);
+    let program = Program { filter, flags: policy.flags };
+    match program.instructions() {
+        n if n > INSTRUCTIONS_MAX => Err(Error::TooLong(n)),
+        _ => Ok(program),
+    }
+}
+
+struct Compiler<'a> {
+    policy: &'a Policy,
+    code: Assembler,
+    /// Checks written so far, by whether arguments are wide.
+    checks: HashMap<(&'a [Clause], bool), Target>,
+}
+
+/// From this number on, up to the next range.
+struct Range<'a> {
+    start: u32,
+    leaf: Leaf<'a>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaf<'a> {
+    Action(Action),
+    Checked(&'a [Clause], bool),
+}
+
+impl<'a> Compiler<'a> {
+    fn architectures(&mut self) -> Result<Target, Error> {
+        let mut audits: Vec<u32> = self.policy.sections.iter().map(|section| section.arch.audit()).collect();
+        audits.dedup();
+        audits.sort_unstable();
+        audits.dedup();
+        // The native section is written last and so stands first, next to the jump that leads to it.
+        audits.sort_by_key(|audit| *audit == Arch::NATIVE.audit());
+        let mut targets = Vec::new();
+        for audit in audits {
+            let ranges = self.ranges(audit);
+            let search = self.search(&ranges)?;
+            targets.push((audit, self.code.load(NUMBER, search)));
+        }
+        let mut next = Target::Return(Action::KILL_PROCESS);
+        for (audit, target) in targets {
+            next = self.code.branch(Test::Equal, audit, target, next);
+        }
+        Ok(self.code.load(ARCHITECTURE, next))
+    }
+
+    /// All numbers of one architecture as the kernel tells them; x32 shares x86_64's.
+    fn ranges(&self, audit: u32) -> Vec<Range<'a>> {
+        let mut ranges = Vec::new();
+        let sections = self.policy.sections.iter().filter(|section| section.arch.audit() == audit);
+        let (mut low, mut high) = (None, None);
+        for section in sections {
+            *(if section.arch == Arch::X32 { &mut high } else { &mut low }) = Some(section);
+        }
+        if let Some(section) = low {
+            self.section_ranges(section, 0, &mut ranges);
+        }
+        match high {
+            Some(section) => self.section_ranges(section, X32_BIT, &mut ranges),
+            None if audit == Arch::X32.audit() => {
+                // The x32 bit without leave to use x32 is a wrong architecture; -1 is a call that a tracer has taken out.
+                ranges.push(Range { start: X32_BIT, leaf: Leaf::Action(Action::KILL_PROCESS) });
+                ranges.push(Range { start: u32::MAX, leaf: Leaf::Action(self.policy.default) });
+            }
+            None => {}
+        }
+        ranges.dedup_by(|next, kept| next.leaf == kept.leaf);
+        ranges
+    }
+
+    fn section_ranges(&self, section: &'a Section, first: u32, ranges: &mut Vec<Range<'a>>) {
+        let default = Leaf::Action(self.policy.default);
+        let mut next = first;
+        for (number, verdict) in &section.calls {
+            if *number > next {
+                ranges.push(Range { start: next, leaf: default });
+            }
+            let leaf = match verdict {
+                Verdict::Always(action) => Leaf::Action(*action),
+                Verdict::Checked(clauses) => Leaf::Checked(clauses, section.arch.wide()),
+            };
+            ranges.push(Range { start: *number, leaf });
+            next = number + 1;
+        }
+        match section.last {
+            Some(last) => {
+                if last >= next {
+                    ranges.push(Range { start: next, leaf: default });
+                }
+                ranges.push(Range { start: last + 1, leaf: Leaf::Action(self.policy.newer) });
+            }
+            None => ranges.push(Range { start: next, leaf: default }),
+        }
+    }
+
+    fn search(&mut self, ranges: &[Range<'a>]) -> Result<Target, Error> {
+        if self.code.len() > INSTRUCTIONS_MAX {
+            return Err(Error::TooLong(self.code.len()));
+        }
+        match ranges {
+            [] => Ok(Target::Return(self.policy.default)),
+            [one] => Ok(self.leaf(one.leaf)),
+            _ => {
+                let (left, right) = ranges.split_at(ranges.len() / 2);
+                let start = right[0].start;
+                let (right, left) = (self.search(right)?, self.search(left)?);
+                Ok(self.code.branch(Test::GreaterEqual, start, right, left))
+            }
+        }
+    }
+
+    fn leaf(&mut self, leaf: Leaf<'a>) -> Target {
+        let (clauses, wide) = match leaf {
+            Leaf::Action(action) => return Target::Return(action),
+            Leaf::Checked(clauses, wide) => (clauses, wide),
+        };
+        if let Some(target) = self.checks.get(&(clauses, wide)) {
+            return *target;
+        }
+        let mut otherwise = Target::Return(self.policy.default);
+        for clause in clauses.iter().rev() {
+            let mut holds = Target::Return(clause.action);
+            for condition in clause.conditions.iter().rev() {
+                holds = self.condition(condition, wide, holds, otherwise);
+            }
+            otherwise = holds;
+        }
+        self.checks.insert((clauses, wide), otherwise);
+        otherwise
+    }
+
+    fn condition(&mut self, condition: &Condition, wide: bool, yes: Target, no: Target) -> Target {
+        let (test, yes, no) = match condition.op {
+            Op::Eq | Op::MaskedEq => return self.equal(condition, wide, yes, no),
+            Op::Ne => return self.equal(condition, wide, no, yes),
+            Op::Gt => (Test::Greater, yes, no),
+            Op::Ge => (Test::GreaterEqual, yes, no),
+            Op::Le => (Test::Greater, no, yes),
+            Op::Lt => (Test::GreaterEqual, no, yes),
+        };
+        let (low, high) = halves(condition.value);
+        let compare = self.code.branch(test, low, yes, no);
+        let compare = self.code.load(low_half(condition.index), compare);
+        if !wide {
+            return compare;
+        }
+        // The lower halves decide only if the upper ones are equal.
+        let equal = self.code.branch(Test::Equal, high, compare, no);
+        let above = self.code.branch(Test::Greater, high, yes, equal);
+        self.code.load(high_half(condition.index), above)
+    }
+
+    fn equal(&mut self, condition: &Condition, wide: bool, yes: Target, no: Target) -> Target {
+        let ((low, high), (mask_low, mask_high)) = (halves(condition.value), halves(condition.mask));
+        let lower = self.equal_half(low_half(condition.index), low, mask_low, yes, no);
+        if wide { self.equal_half(high_half(condition.index), high, mask_high, lower, no) } else { lower }
+    }
+
+    fn equal_half(&mut self, offset: u32, value: u32, mask: u32, yes: Target, no: Target) -> Target {
+        // Nothing of this half is looked at: known beforehand.
+        if mask == 0 || yes == no {
+            return if value == 0 { yes } else { no };
+        }
+        let mut test = self.code.branch(Test::Equal, value, yes, no);
+        if mask != u32::MAX {
+            test = self.code.and(mask);
+        }
+        self.code.load(offset, test)
+    }
+}
+
+fn halves(value: u64) -> (u32, u32) {
+    (value as u32, (value >> 32) as u32)
+}
+
+fn low_half(index: u32) -> u32 {
+    ARGUMENTS + 8 * index + if cfg!(target_endian = "big") { 4 } else { 0 }
+}
+
+fn high_half(index: u32) -> u32 {
+    ARGUMENTS + 8 * index + if cfg!(target_endian = "big") { 0 } else { 4 }
+}

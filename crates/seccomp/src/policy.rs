@@ -1,0 +1,154 @@
+//! A profile resolved: for each architecture, what happens to which number.
+
+use std::collections::BTreeMap;
+
+use oci::{Seccomp, SyscallRule};
+
+use crate::{
+    Error,
+    arch::{self, Arch},
+    rule::{self, Action, Condition, Op},
+};
+
+/// All conditions hold: the action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Clause {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) action: Action,
+}
+
+/// What happens to one call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Verdict {
+    Always(Action),
+    /// The first clause that holds, else the default.
+    Checked(Vec<Clause>),
+}
+
+/// One architecture's calls.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) arch: Arch,
+    pub(crate) calls: BTreeMap<u32, Verdict>,
+    /// The largest number the profile names; what is beyond is newer than the profile.
+    pub(crate) last: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) default: Action,
+    pub(crate) sections: Vec<Section>,
+    /// What happens to calls newer than the profile.
+    pub(crate) newer: Action,
+    pub(crate) flags: u32,
+}
+
+impl Policy {
+    pub(crate) fn parse(native: Arch, profile: &Seccomp) -> Result<Self, Error> {
+        let default = Action::parse("defaultAction", &profile.default_action, profile.default_errno_ret)?;
+        if default.is_notify() {
+            let reason = "SCMP_ACT_NOTIFY would stop the runtime itself; use it in rules".to_owned();
+            return Err(Error::Invalid { field: "defaultAction", reason });
+        }
+        let section = |arch| Section { arch, calls: BTreeMap::new(), last: None };
+        let mut policy = Self {
+            default,
+            sections: architectures(native, profile)?.into_iter().map(section).collect(),
+            // A program that asks for a call its kernel does not have falls back; one that is told EPERM gives up.
+            newer: if default.permits() { default } else { Action::ENOSYS },
+            flags: rule::flags(profile)?,
+        };
+        let mut notifies = false;
+        for rule in &profile.syscalls {
+            notifies |= policy.add(rule)?;
+        }
+        policy.flags = rule::notify_flags(policy.flags, notifies)?;
+        Ok(policy)
+    }
+
+    /// Whether the rule notifies.
+    fn add(&mut self, rule: &SyscallRule) -> Result<bool, Error> {
+        let action = Action::parse("syscalls.action", &rule.action, rule.errno_ret)?;
+        let conditions = rule.args.iter().map(Condition::parse).collect::<Result<Vec<_>, _>>()?;
+        let alternatives = alternatives(conditions);
+        for name in &rule.names {
+            if name.is_empty() {
+                return Err(Error::Invalid { field: "syscalls.names", reason: "a name is empty".into() });
+            }
+            if action.is_notify() && name == "write" {
+                let reason =
+                    "SCMP_ACT_NOTIFY on write would stop the runtime before the agent has the listener".to_owned();
+                return Err(Error::Invalid { field: "syscalls", reason });
+            }
+            for section in &mut self.sections {
+                section.add(name, action, &alternatives, self.default);
+            }
+        }
+        Ok(action.is_notify() && !rule.names.is_empty())
+    }
+}
+
+/// The native one and those named that its kernel can run.
+fn architectures(native: Arch, profile: &Seccomp) -> Result<Vec<Arch>, Error> {
+    let mut named = vec![native];
+    for name in &profile.architectures {
+        named.extend(arch::parse(name)?.filter(|arch| native.family().contains(arch)));
+    }
+    named.sort_unstable();
+    named.dedup();
+    Ok(named)
+}
+
+/// All conditions of a rule must hold; but two on the same argument make every condition a rule of its own. Odd, and what
+/// profiles in the field are written for (runc and crun do so for the sake of old libseccomp).
+fn alternatives(conditions: Vec<Condition>) -> Vec<Vec<Condition>> {
+    let mut seen = [0u8; 6];
+    for condition in &conditions {
+        seen[condition.index as usize] = seen[condition.index as usize].saturating_add(1);
+    }
+    if seen.iter().any(|count| *count > 1) {
+        conditions.into_iter().map(|condition| vec![condition]).collect()
+    } else {
+        vec![conditions]
+    }
+}
+
+impl Section {
+    /// Names that this architecture does not have are ignored: profiles name the calls of all architectures and kernels.
+    fn add(&mut self, name: &str, action: Action, alternatives: &[Vec<Condition>], default: Action) {
+        let number = self.arch.number(name);
+        self.last = self.last.max(number);
+        if action == default {
+            return;
+        }
+        if let Some(number) = number {
+            for conditions in alternatives {
+                self.put(number, conditions, action);
+            }
+        }
+        if self.arch == Arch::X86
+            && let Some((through, call)) = arch::multiplexed(name)
+            && let Some(number) = self.arch.number(through)
+        {
+            // The arguments are behind a pointer there. A rule that permits some of them must not permit all; one that
+            // forbids some forbids all.
+            let unconditional = alternatives.iter().any(Vec::is_empty);
+            if unconditional || !action.permits() || default.permits() {
+                // ipc(2) takes a version in the upper half.
+                let mask = if through == "ipc" { 0xffff } else { u64::MAX };
+                let condition = Condition { index: 0, op: Op::MaskedEq, value: u64::from(call), mask };
+                self.put(number, &[condition], action);
+            }
+        }
+    }
+
+    /// A rule without conditions wins over all with conditions; of two such the first stands.
+    fn put(&mut self, number: u32, conditions: &[Condition], action: Action) {
+        let verdict = self.calls.entry(number).or_insert_with(|| Verdict::Checked(Vec::new()));
+        match verdict {
+            Verdict::Always(_) => {}
+            other if conditions.is_empty() => *other = Verdict::Always(action),
+            Verdict::Checked(clauses) => clauses.push(Clause { conditions: conditions.to_vec(), action }),
+        }
+    }
+}

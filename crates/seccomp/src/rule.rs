@@ -1,0 +1,149 @@
+//! The profile's words, parsed: actions, conditions, flags.
+
+use oci::{Seccomp, SeccompArg};
+
+use crate::{
+    Error,
+    program::{FLAG_LOG, FLAG_NEW_LISTENER, FLAG_SPEC_ALLOW, FLAG_WAIT_KILLABLE_RECV},
+};
+
+/// EPERM, what an `SCMP_ACT_ERRNO` without a number gives.
+const EPERM: u32 = 1;
+/// Largest errno the kernel hands to a program.
+const ERRNO_MAX: u32 = 4095;
+
+/// `SECCOMP_RET_*` with its data: what the filter returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Action(pub(crate) u32);
+
+impl Action {
+    pub(crate) const KILL_PROCESS: Self = Self(0x8000_0000);
+    const KILL_THREAD: Self = Self(0);
+    const TRAP: Self = Self(0x0003_0000);
+    const ERRNO: u32 = 0x0005_0000;
+    const NOTIFY: Self = Self(0x7fc0_0000);
+    const TRACE: u32 = 0x7ff0_0000;
+    const LOG: Self = Self(0x7ffc_0000);
+    pub(crate) const ALLOW: Self = Self(0x7fff_0000);
+    pub(crate) const ENOSYS: Self = Self(Self::ERRNO | libc::ENOSYS as u32);
+
+    pub(crate) fn parse(field: &'static str, name: &str, errno: Option<u32>) -> Result<Self, Error> {
+        let data = |largest: u32| match errno.unwrap_or(EPERM) {
+            n if n <= largest => Ok(n),
+            n => Err(Error::Invalid { field: "errnoRet", reason: format!("{n} is more than {largest}") }),
+        };
+        Ok(match name {
+            "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => Self::KILL_THREAD,
+            "SCMP_ACT_KILL_PROCESS" => Self::KILL_PROCESS,
+            "SCMP_ACT_TRAP" => Self::TRAP,
+            "SCMP_ACT_ERRNO" => Self(Self::ERRNO | data(ERRNO_MAX)?),
+            "SCMP_ACT_TRACE" => Self(Self::TRACE | data(0xffff)?),
+            "SCMP_ACT_LOG" => Self::LOG,
+            "SCMP_ACT_ALLOW" => Self::ALLOW,
+            "SCMP_ACT_NOTIFY" => Self::NOTIFY,
+            other => {
+                return Err(Error::Unknown {
+                    field,
+                    value: other.to_owned(),
+                    known: "SCMP_ACT_ALLOW, SCMP_ACT_ERRNO, SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD, SCMP_ACT_KILL_PROCESS, \
+                            SCMP_ACT_TRAP, SCMP_ACT_TRACE, SCMP_ACT_LOG, SCMP_ACT_NOTIFY",
+                });
+            }
+        })
+    }
+
+    pub(crate) fn is_notify(self) -> bool {
+        self == Self::NOTIFY
+    }
+
+    /// Whether calls with this action go on to the kernel (a tracer must cope with calls it does not know by itself).
+    pub(crate) fn permits(self) -> bool {
+        self == Self::ALLOW || self == Self::LOG || self.0 & 0xffff_0000 == Self::TRACE
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Ne,
+    Lt,
+    Le,
+    Eq,
+    Ge,
+    Gt,
+    MaskedEq,
+}
+
+/// A condition on one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Condition {
+    pub(crate) index: u32,
+    pub(crate) op: Op,
+    /// Compared to; of `MaskedEq` what the masked argument must be.
+    pub(crate) value: u64,
+    /// Of `MaskedEq`.
+    pub(crate) mask: u64,
+}
+
+impl Condition {
+    pub(crate) fn parse(arg: &SeccompArg) -> Result<Self, Error> {
+        if arg.index > 5 {
+            let reason = format!("index {} is more than 5", arg.index);
+            return Err(Error::Invalid { field: "syscalls.args", reason });
+        }
+        let op = match arg.op.as_str() {
+            "SCMP_CMP_NE" => Op::Ne,
+            "SCMP_CMP_LT" => Op::Lt,
+            "SCMP_CMP_LE" => Op::Le,
+            "SCMP_CMP_EQ" => Op::Eq,
+            "SCMP_CMP_GE" => Op::Ge,
+            "SCMP_CMP_GT" => Op::Gt,
+            "SCMP_CMP_MASKED_EQ" => Op::MaskedEq,
+            other => {
+                return Err(Error::Unknown {
+                    field: "syscalls.args.op",
+                    value: other.to_owned(),
+                    known: "SCMP_CMP_EQ, SCMP_CMP_NE, SCMP_CMP_LT, SCMP_CMP_LE, SCMP_CMP_GT, SCMP_CMP_GE, SCMP_CMP_MASKED_EQ",
+                });
+            }
+        };
+        let (value, mask) = if op == Op::MaskedEq { (arg.value_two, arg.value) } else { (arg.value, u64::MAX) };
+        Ok(Self { index: arg.index, op, value, mask })
+    }
+}
+
+/// Flags to load the filter with. None named: `SPEC_ALLOW`, as runc does. `TSYNC` means nothing to a process of one thread.
+pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
+    if profile.flags.is_empty() {
+        return Ok(FLAG_SPEC_ALLOW);
+    }
+    let mut flags = 0;
+    for flag in &profile.flags {
+        flags |= match flag.as_str() {
+            "SECCOMP_FILTER_FLAG_TSYNC" => 0,
+            "SECCOMP_FILTER_FLAG_LOG" => FLAG_LOG,
+            "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => FLAG_SPEC_ALLOW,
+            "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV" => FLAG_WAIT_KILLABLE_RECV,
+            other => {
+                return Err(Error::Unknown {
+                    field: "flags",
+                    value: other.to_owned(),
+                    known: "SECCOMP_FILTER_FLAG_TSYNC, SECCOMP_FILTER_FLAG_LOG, SECCOMP_FILTER_FLAG_SPEC_ALLOW, \
+                            SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
+                });
+            }
+        };
+    }
+    Ok(flags)
+}
+
+/// The flag that a filter with notifications needs; the kernel allows `WAIT_KILLABLE_RECV` with it only.
+pub(crate) fn notify_flags(flags: u32, notifies: bool) -> Result<u32, Error> {
+    if notifies {
+        return Ok(flags | FLAG_NEW_LISTENER);
+    }
+    if flags & FLAG_WAIT_KILLABLE_RECV != 0 {
+        let reason = "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV needs a rule with SCMP_ACT_NOTIFY".to_owned();
+        return Err(Error::Invalid { field: "flags", reason });
+    }
+    Ok(flags)
+}
