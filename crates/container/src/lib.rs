@@ -1,61 +1,63 @@
-//! An OCI spec and descriptors in, a process out. (contract stub)
-#![allow(missing_docs, unused_variables, dead_code)]
-use std::collections::BTreeMap;
-use rustix::fd::{BorrowedFd, OwnedFd};
+//! An OCI spec and descriptors in, a process out.
+//!
+//! A container's way, each step a type that the next consumes:
+//!
+//! ```text
+//! Spec + Inputs ──Plan::new──▶ Plan ──create──▶ Nascent ──advance──▶ Ready ──start──▶ Executed
+//!    checked whole, nothing changed     cgroup, clone3    set up, waits        execve, nothing else
+//! ```
+//!
+//! - [`Plan::new`] is the edge: whatever is wrong with a spec is told there, naming the property, and nothing was changed.
+//! - [`create`] makes the cgroup and clones. The child sets itself up (`init.rs` reads as the list of steps) and waits on a
+//!   socket (`sync.rs` draws what is said); the parent goes on at once and is told by a readable descriptor.
+//! - [`exec`] puts a command into a running container the same way: a fork that joins the namespaces by pidfd.
+//!
+//! Who calls must have one thread, because the child is a copy of the caller: the kernel is asked, and refuses otherwise.
+//! The fewer mounts the caller's mount namespace has, the faster; it needs a procfs on `/proc`.
+//!
+//! # What is absent on purpose
+//! No path of a container is ever followed outside of its root: mounts are made detached first, then the root is entered,
+//! and only then is anything attached. Nothing is written through the container's `/proc`. No helper program is started.
+//! No state is kept: what a caller must remember is in [`Nascent`].
+//!
+//! # Source
+//! OCI runtime specification 1.3, `config.md` and `config-linux.md`; one property, one file.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind { Invalid, Command, System }
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Error { pub kind: ErrorKind, pub message: String }
+#![forbid(unsafe_code)]
 
-/// Where the root comes from.
-pub enum Rootfs { /// A detached mount.
-    Mount(OwnedFd), /// A folder, absolute.
-    Path(std::path::PathBuf) }
-/// Descriptors for the process's 0, 1, 2; `None`: /dev/null; ignored where the process has a terminal.
-#[derive(Default)]
-pub struct Stdio { pub stdin: Option<OwnedFd>, pub stdout: Option<OwnedFd>, pub stderr: Option<OwnedFd> }
-/// Everything beside the spec.
-pub struct Inputs {
-    pub rootfs: Rootfs,
-    /// Detached mounts for entries of `spec.mounts`, by index.
-    pub mounts: BTreeMap<u32, OwnedFd>,
-    /// Namespaces to join, in place of the spec's entries.
-    pub namespaces: BTreeMap<oci::NamespaceType, OwnedFd>,
-    pub stdio: Stdio,
-    /// Replaces `linux.seccomp`.
-    pub seccomp: Option<seccomp::Program>,
-}
-/// A spec that was checked whole: what `create` will do, in kernel words. Parsed once; no Option soup below it.
-pub struct Plan {}
-impl Plan {
-    /// Checks the spec against itself, the inputs and what this process may do (clamps capabilities, oom_score_adj and
-    /// rlimits to what this host grants, with a warning each).
-    pub fn new(spec: &oci::Spec, inputs: Inputs) -> Result<Self, Error> { todo!() }
-    pub fn warnings(&self) -> &[String] { todo!() }
-}
-/// A cloned child that sets itself up, then waits before execve.
-pub struct Nascent { pub pid: i32, pub pidfd: OwnedFd, pub group: cgroup::Group }
-#[derive(Debug)]
-pub enum Progress { /// Nothing new.
-    Pending, /// Set up; waits for `start`.
-    Ready { terminal: Option<OwnedFd> }, /// execve succeeded.
-    Executed, }
-/// Makes the cgroup and clones the child; returns at once. The caller must be single-threaded.
-pub fn create(trees: &cgroup::Hierarchies, plan: Plan) -> Result<Nascent, Error> { todo!() }
-impl Nascent {
-    /// Readable when `advance` has something to say (epoll it). Holding a duplicate keeps the child waiting.
-    pub fn sync(&self) -> BorrowedFd<'_> { todo!() }
-    /// Reads what the child says; never blocks. A failed set-up or execve is an Err that names the step.
-    pub fn advance(&mut self) -> Result<Progress, Error> { todo!() }
-    /// Lets the child execve.
-    pub fn start(&mut self) -> Result<(), Error> { todo!() }
-    /// Takes over a waiting child of a process that died (`sync` from its descriptor).
-    pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self { todo!() }
-}
-/// A command in a running container: one fork. `group` is the group to be born in, made by `Group::exec_group` of the
-/// container's; `init` is the pidfd of the container's init. The caller must be single-threaded: its pid_for_children is
-/// switched around the clone. Returns at once; `advance` tells `Ready` (with the terminal), then of execve: there is no
-/// `start`.
-pub fn exec(group: cgroup::Group, init: BorrowedFd<'_>, process: &oci::Process, stdio: Stdio, seccomp: Option<&seccomp::Program>) -> Result<Nascent, Error> { todo!() }
+mod capabilities;
+mod command;
+mod create;
+mod credentials;
+mod descriptors;
+mod destination;
+mod devices;
+mod error;
+mod exec;
+mod home;
+mod host_names;
+mod init;
+mod inputs;
+mod labels;
+mod masks;
+mod mounts;
+mod namespaces;
+mod nascent;
+mod oom;
+mod plan;
+mod process;
+mod procfs;
+mod rlimits;
+mod rootfs;
+mod standard;
+mod sync;
+mod sysctl;
+mod terminal;
+mod text;
+
+pub use create::create;
+pub use error::{Error, ErrorKind};
+pub use exec::exec;
+pub use inputs::{Inputs, Rootfs, Stdio};
+pub use nascent::{Nascent, Progress};
+pub use plan::Plan;

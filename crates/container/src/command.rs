@@ -1,0 +1,91 @@
+//! Which file the command is, and why it cannot run.
+
+use std::{
+    ffi::{CStr, CString},
+    io,
+};
+
+use rustix::{
+    fs::{Access, AtFlags, CWD, FileType, accessat, stat},
+    io::Errno,
+};
+
+use crate::{Error, error::cause_text};
+
+/// Where a command is looked for when its environment has no PATH, as execvp(3) of most systems has it.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Finds the file of command `name`, as the process's user, in its working directory.
+pub(crate) fn find(name: &CStr, environment: &[CString]) -> Result<CString, Error> {
+    let shown = name.to_string_lossy();
+    if name.to_bytes().contains(&b'/') {
+        return match check(name) {
+            Ok(()) => Ok(name.to_owned()),
+            Err(errno) => Err(refused(&shown, errno)),
+        };
+    }
+    let path = environment.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
+    let path = path.unwrap_or(DEFAULT_PATH.as_bytes());
+    let mut denied = None;
+    for folder in path.split(|byte| *byte == b':') {
+        let folder: &[u8] = if folder.is_empty() { b"." } else { folder };
+        let Ok(file) = CString::new([folder, b"/", name.to_bytes()].concat()) else { continue };
+        match check(&file) {
+            Ok(()) => return Ok(file),
+            Err(Errno::ACCESS | Errno::ISDIR) if denied.is_none() => denied = Some(file),
+            Err(_) => {}
+        }
+    }
+    Err(match denied {
+        Some(file) => match check(&file) {
+            Err(errno) => refused(&file.to_string_lossy(), errno),
+            Ok(()) => refused(&shown, Errno::ACCESS),
+        },
+        None => Error::command(format!(
+            "exec {shown:?}: executable file not found in $PATH ({})",
+            String::from_utf8_lossy(path)
+        )),
+    })
+}
+
+/// A file that may be executed.
+fn check(file: &CStr) -> Result<(), Errno> {
+    let found = stat(file)?;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS),
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Err(Errno::ACCESS),
+    }
+}
+
+fn refused(shown: &str, errno: Errno) -> Error {
+    Error::command(match errno {
+        Errno::NOENT | Errno::NOTDIR => format!("exec {shown:?}: no such file or directory"),
+        Errno::ACCESS => format!("exec {shown:?}: permission denied: not an executable file for this user"),
+        Errno::ISDIR => format!("exec {shown:?}: permission denied: it is a folder"),
+        errno => format!("exec {shown:?}: {}", cause_text(&errno.into())),
+    })
+}
+
+/// What execve's error means for a file that was found.
+pub(crate) fn explain(file: &CStr, cause: &io::Error) -> Error {
+    let shown = file.to_string_lossy();
+    let errno = Errno::from_io_error(cause);
+    Error::command(match errno {
+        Some(Errno::NOEXEC) => {
+            format!(
+                "exec {shown:?}: exec format error: no program for this machine, nor a script that starts with \"#!\""
+            )
+        }
+        Some(Errno::NOENT) => {
+            format!("exec {shown:?}: no such file or directory: its interpreter or dynamic loader is missing")
+        }
+        Some(Errno::ACCESS) => {
+            format!(
+                "exec {shown:?}: permission denied: it or its interpreter may not be executed (or its mount is noexec)"
+            )
+        }
+        Some(Errno::TOOBIG) => format!("exec {shown:?}: its arguments and environment are too long"),
+        _ => format!("exec {shown:?}: {}", cause_text(cause)),
+    })
+}

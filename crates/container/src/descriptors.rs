@@ -1,0 +1,18 @@
+//! What a child may hold of its parent's descriptors: a list of what it needs, nothing else (CVE-2024-21626).
+
+use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use crate::{Error, error::During};
+
+/// Closes all but these and 0, 1, 2 (which are replaced later, and until then must not be given to something else).
+pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>) -> Result<(), Error> {
+    let mut keep: Vec<RawFd> = [0, 1, 2].into_iter().chain(needed.map(|fd| fd.as_raw_fd())).collect();
+    keep.sort_unstable();
+    keep.dedup();
+    syscall::descriptors::close_all_but(&keep).during(|| "close the parent's descriptors")
+}
+
+/// What is left beyond 0, 1, 2 ends at execve.
+pub(crate) fn close_on_exec() -> Result<(), Error> {
+    syscall::descriptors::close_on_exec_from(3).during(|| "mark descriptors close-on-exec")
+}

@@ -1,0 +1,165 @@
+//! `/dev`: the devices and symlinks every container has, and `linux.devices`.
+
+use std::ffi::{CStr, CString};
+
+use oci::DeviceKind;
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{
+        AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fstat, makedev, mknodat, openat2,
+        statat, symlinkat,
+    },
+    io::Errno,
+};
+
+use crate::{
+    Error,
+    destination::{self, Shape},
+    error::During,
+    text::inner_path,
+};
+
+/// Major and minor number of `/dev/null`.
+const NULL: (u32, u32) = (1, 3);
+
+/// Name, major, minor of what the specification asks for ("Default Devices").
+const DEFAULT: [(&CStr, u32, u32); 6] = [
+    (c"null", NULL.0, NULL.1),
+    (c"zero", 1, 5),
+    (c"full", 1, 7),
+    (c"random", 1, 8),
+    (c"urandom", 1, 9),
+    (c"tty", 5, 0),
+];
+
+/// Name and target of symlinks ("Dev symbolic links", and what every engine has).
+const SYMLINKS: [(&CStr, &CStr); 5] = [
+    (c"fd", c"/proc/self/fd"),
+    (c"stdin", c"/proc/self/fd/0"),
+    (c"stdout", c"/proc/self/fd/1"),
+    (c"stderr", c"/proc/self/fd/2"),
+    (c"ptmx", c"pts/ptmx"),
+];
+
+/// A device of the spec.
+#[derive(Debug)]
+struct Device {
+    folder: CString,
+    name: CString,
+    kind: FileType,
+    number: u64,
+    mode: Mode,
+    owner: Option<(Uid, Gid)>,
+}
+
+/// Devices to make.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    spec: Vec<Device>,
+    /// `/dev` is the host's: nothing is made in it.
+    none: bool,
+}
+
+impl Devices {
+    pub(crate) fn parse(entries: &[oci::Device], bind_dev: bool) -> Result<Self, Error> {
+        Ok(Self { spec: entries.iter().map(Device::parse).collect::<Result<_, _>>()?, none: bind_dev })
+    }
+
+    /// In the child, inside the root, with an empty umask.
+    pub(crate) fn make(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        if self.none {
+            return Ok(());
+        }
+        let dev = destination::find_or_make(root, c"/dev", Shape::Folder)?;
+        for (name, major, minor) in DEFAULT {
+            if self.spec.iter().any(|device| device.folder.as_c_str() == c"/dev" && device.name.as_c_str() == name) {
+                continue;
+            }
+            let mode = Mode::from_raw_mode(0o666);
+            make_node(dev.as_fd(), name, (FileType::CharacterDevice, mode, makedev(major, minor)))
+                .during(|| format!("create device /dev/{}", name.to_string_lossy()))?;
+        }
+        for (name, target) in SYMLINKS {
+            match symlinkat(target, &dev, name) {
+                Err(Errno::EXIST) => {}
+                result => result.during(|| format!("create symlink /dev/{}", name.to_string_lossy()))?,
+            }
+        }
+        self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))
+    }
+}
+
+impl Device {
+    fn parse(entry: &oci::Device) -> Result<Self, Error> {
+        let path = inner_path("linux.devices", &entry.path)?;
+        let wrong = |what: &str| Error::invalid(format!("linux.devices: {}: {what}", entry.path));
+        let text = path.to_str().map_err(|_| wrong("is no UTF-8"))?;
+        let (folder, name) = text.rsplit_once('/').unwrap_or(("", text));
+        if name.is_empty() {
+            return Err(wrong("is a folder"));
+        }
+        let number = |n: i64| u32::try_from(n).map_err(|_| wrong("its major or minor number is out of range"));
+        let kind = match entry.kind {
+            DeviceKind::Char => FileType::CharacterDevice,
+            DeviceKind::Block => FileType::BlockDevice,
+            DeviceKind::Fifo => FileType::Fifo,
+        };
+        let owner = match (entry.uid.unwrap_or(0), entry.gid.unwrap_or(0)) {
+            (0, 0) => None,
+            (uid, gid) if uid == u32::MAX || gid == u32::MAX => return Err(wrong("its owner is no id")),
+            (uid, gid) => Some((Uid::from_raw(uid), Gid::from_raw(gid))),
+        };
+        Ok(Self {
+            folder: crate::text::c_string("linux.devices", if folder.is_empty() { "/" } else { folder })?,
+            name: crate::text::c_string("linux.devices", name)?,
+            kind,
+            number: if kind == FileType::Fifo { 0 } else { makedev(number(entry.major)?, number(entry.minor)?) },
+            mode: Mode::from_raw_mode(entry.file_mode.unwrap_or(0o666) & 0o7777),
+            owner,
+        })
+    }
+
+    fn make(&self, root: BorrowedFd<'_>, dev: BorrowedFd<'_>) -> Result<(), Error> {
+        let path = || format!("create device {}/{}", self.folder.to_string_lossy(), self.name.to_string_lossy());
+        let other;
+        let folder = if self.folder.as_c_str() == c"/dev" {
+            dev
+        } else {
+            other = destination::find_or_make(root, &self.folder, Shape::Folder)?;
+            other.as_fd()
+        };
+        make_node(folder, &self.name, (self.kind, self.mode, self.number)).during(path)?;
+        if let Some((uid, gid)) = self.owner {
+            chownat(folder, self.name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).during(path)?;
+            // chown takes setuid and setgid bits away.
+            chmodat(folder, self.name.as_c_str(), self.mode, AtFlags::empty()).during(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// mknod; a node that is there already must be the same one.
+fn make_node(folder: BorrowedFd<'_>, name: &CStr, (kind, mode, number): (FileType, Mode, u64)) -> Result<(), Errno> {
+    match mknodat(folder, name, kind, mode, number) {
+        Err(Errno::EXIST) => {
+            let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let same =
+                FileType::from_raw_mode(found.st_mode) == kind && (kind == FileType::Fifo || found.st_rdev == number);
+            if same { Ok(()) } else { Err(Errno::EXIST) }
+        }
+        result => result,
+    }
+}
+
+/// Opens the container's `/dev/null` and checks that it is the null device.
+pub(crate) fn open_null(root: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Error> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let null =
+        openat2(root, c"/dev/null", flags, Mode::empty(), resolve).during(|| "open the container's /dev/null")?;
+    let found = fstat(&null).during(|| "ask what the container's /dev/null is")?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::CharacterDevice || found.st_rdev != makedev(NULL.0, NULL.1) {
+        return Err(Error::system("check the container's /dev/null: it is not the null device 1:3", Errno::NODEV));
+    }
+    Ok(null)
+}

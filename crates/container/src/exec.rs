@@ -1,0 +1,129 @@
+use rustix::{
+    fd::{AsFd, BorrowedFd},
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+    thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
+};
+use syscall::clone::Clone3;
+
+use crate::{
+    Error, Nascent, Stdio,
+    error::During,
+    init::detach_from_parent,
+    namespaces::with_children_in,
+    process::{Process, Ready},
+    procfs::Procfs,
+    standard,
+    sync::{self, ChildEnd},
+    terminal,
+};
+
+/// What a command joins of its container; the PID namespace is the clone's. One that is the caller's too is no harm.
+const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
+    .union(ThreadNameSpaceType::NETWORK)
+    .union(ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION)
+    .union(ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME)
+    .union(ThreadNameSpaceType::CONTROL_GROUP);
+
+/// A command in a running container: one fork. `group` is the group to be born in, made by `Group::exec_group` of the
+/// container's; `init` is the pidfd of the container's init. The caller must be single-threaded: the PID namespace of its
+/// children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
+/// execve: there is no `start`.
+///
+/// Needs Linux 5.8 (setns by pidfd).
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process or the seccomp program; `System`: the container is not
+/// running, or the clone failed. The group is removed then.
+pub fn exec(
+    group: cgroup::Group,
+    init: BorrowedFd<'_>,
+    process: &oci::Process,
+    stdio: Stdio,
+    seccomp: Option<&seccomp::Program>,
+) -> Result<Nascent, Error> {
+    match clone_command(&group, init, process, stdio, seccomp) {
+        Ok((child, socket)) => Ok(Nascent::new(child, socket, group, false)),
+        Err(error) => {
+            // What failed first is what to tell.
+            let _ = group.remove();
+            Err(error)
+        }
+    }
+}
+
+fn clone_command(
+    group: &cgroup::Group,
+    init: BorrowedFd<'_>,
+    process: &oci::Process,
+    stdio: Stdio,
+    seccomp: Option<&seccomp::Program>,
+) -> Result<(syscall::clone::Child, rustix::fd::OwnedFd), Error> {
+    let process = Process::parse(process, None, seccomp.cloned(), &mut Vec::new())?;
+    let stdio = standard::move_up(stdio)?;
+    let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
+    let (ours, childs) = sync::pair()?;
+    let sync = ChildEnd::new(childs);
+    let command = Command { process: &process, stdio: &stdio, joiner: &joiner, init, sync: &sync };
+    let child = with_children_in(init, || {
+        Clone3 { namespaces: None, cgroup: joiner.v2_dir() }
+            .fork(|| command.run())
+            .during(|| format!("clone the command into cgroup {}", group.path()))
+    })?;
+    Ok((child, ours))
+}
+
+/// What the child has.
+struct Command<'a> {
+    process: &'a Process,
+    stdio: &'a Stdio,
+    joiner: &'a cgroup::Joiner,
+    init: BorrowedFd<'a>,
+    sync: &'a ChildEnd,
+}
+
+impl Command<'_> {
+    fn run(&self) -> i32 {
+        let error = match self.set_up() {
+            Ok(ready) => match self.joiner.join_memory() {
+                Ok(()) => ready.execute(),
+                Err(error) => Error::system("join the memory cgroup", std::io::Error::other(error)),
+            },
+            Err(error) => error,
+        };
+        self.sync.failed(&error);
+        1
+    }
+
+    fn set_up(&self) -> Result<Ready<'_>, Error> {
+        let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
+        detach_from_parent(needed.chain([self.init, self.sync.as_fd()]))?;
+        self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
+        let proc = Procfs::open()?;
+        self.process.oom_score_adj.apply(&proc)?;
+        self.enter_container()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, c"/", flags, Mode::empty()).during(|| "open the container's root")?;
+        let terminal = match self.process.terminal {
+            Some(size) => Some(terminal::open(root.as_fd(), &proc, size)?),
+            None => None,
+        };
+        if let Some(terminal) = &terminal {
+            terminal.control()?;
+        }
+        standard::apply(self.stdio, terminal.as_ref(), root.as_fd(), self.process.uid())?;
+        let ready = self.process.become_user(root.as_fd(), proc, false)?;
+        self.sync.ready(terminal.as_ref().map(|terminal| terminal.master.as_fd()))?;
+        Ok(ready)
+    }
+
+    /// setns(2) with a mount namespace also sets root and working directory to its root, which is the container's.
+    fn enter_container(&self) -> Result<(), Error> {
+        match move_into_thread_name_spaces(self.init, JOINED) {
+            Err(Errno::SRCH) => {
+                Err(Error::system("join the container's namespaces: the container is not running", Errno::SRCH))
+            }
+            result => result.during(|| "join the container's namespaces"),
+        }
+    }
+}

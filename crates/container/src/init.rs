@@ -1,0 +1,110 @@
+//! The child of [`create`](crate::create()): from a copy of the monitor to a container that only has to execve.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd},
+    fs::Mode,
+    process::{DumpableBehavior, set_dumpable_behavior, setsid, umask},
+};
+
+use crate::{
+    Error, Plan, descriptors,
+    destination::{self, Shape},
+    error::During,
+    namespaces,
+    process::Ready,
+    procfs::Procfs,
+    rootfs, standard,
+    sync::ChildEnd,
+    terminal::{self, Terminal},
+};
+
+/// What the child gets beside the plan.
+pub(crate) struct Birth<'a> {
+    pub(crate) joiner: &'a cgroup::Joiner,
+    pub(crate) sync: &'a ChildEnd,
+    /// Whether the child is in all its groups from its birth (v2), so that its cgroup namespace can be made at once.
+    pub(crate) in_all_groups: bool,
+}
+
+/// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
+pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
+    let error = match set_up(plan, birth) {
+        Ok(ready) if birth.sync.wait() => finish(plan, birth, &ready),
+        Ok(_) => return 0,
+        Err(error) => error,
+    };
+    birth.sync.failed(&error);
+    1
+}
+
+fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
+    detach_from_parent(plan.descriptors().chain(birth.joiner.descriptors()).chain([birth.sync.as_fd()]))?;
+    birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
+    let proc = Procfs::open()?;
+    plan.process.oom_score_adj.apply(&proc)?;
+    plan.namespaces.enter()?;
+    plan.host_names.apply()?;
+    if plan.namespaces.new_cgroup && birth.in_all_groups {
+        namespaces::new_cgroup_namespace()?;
+    }
+    plan.root.part_from_host()?;
+    let root = plan.root.take()?;
+    let made = plan.mounts.make()?;
+    rootfs::enter(root.as_fd())?;
+    made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
+    drop(made);
+    plan.devices.make(root.as_fd())?;
+    let terminal = open_terminal(plan, root.as_fd(), &proc)?;
+    plan.sysctls.apply(&proc)?;
+    make_cwd(plan, root.as_fd())?;
+    plan.masks.apply(root.as_fd())?;
+    plan.root.seal(root.as_fd())?;
+    standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
+    let late_admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
+    let ready = plan.process.become_user(root.as_fd(), proc, late_admin)?;
+    birth.sync.ready(terminal.as_ref().map(|terminal| terminal.master.as_fd()))?;
+    Ok(ready)
+}
+
+/// First of all, in a container and for a command: what the child must not have of the parent's.
+pub(crate) fn detach_from_parent<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>) -> Result<(), Error> {
+    // Until execve, nobody inside may look into this process or ptrace it (CVE-2016-9962).
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")?;
+    descriptors::keep_only(needed)?;
+    syscall::signals::reset_for_exec();
+    setsid().during(|| "start a new session")?;
+    // Modes of what is created are taken as they are; the process gets its own mask with its user.
+    umask(Mode::empty());
+    Ok(())
+}
+
+fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Option<Terminal>, Error> {
+    let Some(size) = plan.process.terminal else { return Ok(None) };
+    let terminal = terminal::open(root, proc, size)?;
+    terminal.control()?;
+    terminal.mount_console(root)?;
+    Ok(Some(terminal))
+}
+
+/// A working directory that the image lacks is made, as every runtime does.
+fn make_cwd(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
+    match rustix::fs::stat(plan.process.cwd.as_c_str()) {
+        Err(rustix::io::Errno::NOENT) => destination::find_or_make(root, &plan.process.cwd, Shape::Folder).map(drop),
+        // The process will tell of any other trouble in its own name.
+        _ => Ok(()),
+    }
+}
+
+/// After the start: memory is joined as late as it can be, so that the set-up is not counted against the limit.
+fn finish(plan: &Plan, birth: &Birth<'_>, ready: &Ready<'_>) -> Error {
+    if let Err(error) = birth.joiner.join_memory() {
+        return Error::system("join the memory cgroup", std::io::Error::other(error));
+    }
+    if plan.namespaces.new_cgroup
+        && !birth.in_all_groups
+        && let Err(error) = namespaces::new_cgroup_namespace()
+    {
+        return error;
+    }
+    ready.execute()
+}

@@ -1,0 +1,122 @@
+//! `linux.maskedPaths` and `linux.readonlyPaths`.
+//!
+//! A masked folder is covered by one read-only, empty tmpfs that all share, a masked file by a device that is checked to be
+//! `/dev/null` (CVE-2025-31133: the container's own `/dev/null` may be a symlink that a neighbour swaps).
+
+use std::ffi::CString;
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{FileType, fstat},
+    io::Errno,
+    mount::{MountAttrFlags, OpenTreeFlags, open_tree},
+};
+use syscall::mount_attributes::MountAttributes;
+
+use crate::{
+    Error, destination,
+    devices::open_null,
+    error::During,
+    mounts::{attach, filesystem::FileSystem, option::Options},
+    text::inner_path,
+};
+
+/// Paths to hide and paths to protect.
+#[derive(Debug, Default)]
+pub(crate) struct Masks {
+    masked: Vec<CString>,
+    readonly: Vec<CString>,
+}
+
+impl Masks {
+    pub(crate) fn parse(linux: &oci::Linux) -> Result<Self, Error> {
+        let parse = |field: &str, paths: &[String]| -> Result<Vec<CString>, Error> {
+            paths.iter().map(|path| inner_path(field, path)).collect()
+        };
+        Ok(Self {
+            masked: parse("linux.maskedPaths", &linux.masked_paths)?,
+            readonly: parse("linux.readonlyPaths", &linux.readonly_paths)?,
+        })
+    }
+
+    /// In the child, inside the root. What is not there needs no cover.
+    pub(crate) fn apply(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        for path in &self.readonly {
+            if let Some(found) = find(root, path)? {
+                protect(&found).during(|| format!("make {path:?} read-only"))?;
+            }
+        }
+        let mut covers = Covers { root, folder: None, file: None };
+        for path in &self.masked {
+            if let Some(found) = find(root, path)? {
+                covers.put_on(&found).map_err(|error| error.within(format!("mask {path:?}")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn find(root: BorrowedFd<'_>, path: &CString) -> Result<Option<OwnedFd>, Error> {
+    match destination::find(root, path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        result => result.map(Some).during(|| format!("open {path:?} in the container")),
+    }
+}
+
+/// Binds a path upon itself, read-only, with all below.
+fn protect(found: &OwnedFd) -> std::io::Result<()> {
+    let tree = clone_tree(found.as_fd(), true)?;
+    let attributes = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..Default::default() };
+    attributes.apply(&tree, true)?;
+    Ok(attach(tree.as_fd(), found.as_fd())?)
+}
+
+fn clone_tree(of: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    open_tree(of, c"", flags)
+}
+
+/// What lies upon masked paths; each made when it is first needed.
+struct Covers<'a> {
+    root: BorrowedFd<'a>,
+    /// The tmpfs, attached on the first masked folder.
+    folder: Option<OwnedFd>,
+    /// `/dev/null`
+    file: Option<OwnedFd>,
+}
+
+impl Covers<'_> {
+    fn put_on(&mut self, found: &OwnedFd) -> Result<(), Error> {
+        let kind = FileType::from_raw_mode(fstat(found).during(|| "ask what it is")?.st_mode);
+        if kind == FileType::Directory { self.cover_folder(found) } else { self.cover_file(found) }
+    }
+
+    fn cover_folder(&mut self, found: &OwnedFd) -> Result<(), Error> {
+        if let Some(first) = &self.folder {
+            let tree = clone_tree(first.as_fd(), false).during(|| "clone the empty tmpfs")?;
+            return attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs");
+        }
+        let mut options = Options::default();
+        options.own.set = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        options.data.push(("nr_inodes".to_owned(), Some("1".to_owned())));
+        let tree = FileSystem { kind: c"tmpfs".into(), source: Some(c"tmpfs".into()) }.make(&options)?;
+        attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs")?;
+        self.folder = Some(tree);
+        Ok(())
+    }
+
+    fn cover_file(&mut self, found: &OwnedFd) -> Result<(), Error> {
+        if self.file.is_none() {
+            self.file = Some(open_null(self.root, rustix::fs::OFlags::PATH)?);
+        }
+        let null = self.file.as_ref().map(AsFd::as_fd).unwrap_or(self.root);
+        let tree = clone_tree(null, false).during(|| "clone /dev/null")?;
+        attach(tree.as_fd(), found.as_fd()).during(|| "attach /dev/null")
+    }
+}

@@ -1,0 +1,261 @@
+//! `mounts`, in two strokes: first every mount is *made*, detached, while the host's paths and procfs are still there; then
+//! the container's root is entered ([`crate::rootfs::enter`]); then each is *attached* at its destination, which can only be
+//! inside.
+
+mod bind;
+mod cgroup;
+mod copy_up;
+pub(crate) mod filesystem;
+pub(crate) mod option;
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString},
+};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2},
+    io::Errno,
+    mount::{MoveMountFlags, move_mount},
+};
+
+use self::{bind::Source, cgroup::V1Mount, filesystem::FileSystem, option::Options};
+use crate::{
+    Error,
+    destination::{self, Shape},
+    error::During,
+    text::{c_string, inner_path},
+};
+
+/// One entry of `mounts`.
+#[derive(Debug)]
+struct Mount {
+    destination: CString,
+    kind: Kind,
+    options: Options,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Bind(Source),
+    New(FileSystem),
+    CgroupV1(cgroup::V1Trees),
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Mounts(Vec<Mount>);
+
+/// File systems whose files take `linux.mountLabel`.
+const LABELLED: [&str; 2] = ["tmpfs", "devpts"];
+
+/// What the parser knows beside the entry.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) group: &'a ::cgroup::GroupPath,
+    /// `linux.mountLabel`
+    pub(crate) label: Option<&'a str>,
+}
+
+impl Mounts {
+    pub(crate) fn parse(
+        entries: &[oci::Mount],
+        mut given: BTreeMap<u32, OwnedFd>,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Self, Error> {
+        let mut mounts = Vec::with_capacity(entries.len());
+        for (index, entry) in (0..).zip(entries) {
+            mounts.push(Mount::parse(entry, given.remove(&index), surroundings)?);
+        }
+        match given.into_keys().next() {
+            Some(index) => {
+                Err(Error::invalid(format!("mounts: a descriptor was given for entry {index}, which is not there")))
+            }
+            None => Ok(Self(mounts)),
+        }
+    }
+
+    /// Descriptors the child needs.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().filter_map(|mount| match &mount.kind {
+            Kind::Bind(source) => source.descriptor(),
+            _ => None,
+        })
+    }
+
+    /// Whether the mounts bring `/dev` from outside: then no device is made in it.
+    pub(crate) fn bind_dev(&self) -> bool {
+        self.0.iter().any(|mount| mount.destination.as_c_str() == c"/dev" && matches!(mount.kind, Kind::Bind(_)))
+    }
+
+    /// Whether something is mounted on exactly this path.
+    pub(crate) fn has(&self, path: &CStr) -> bool {
+        self.0.iter().any(|mount| mount.destination.as_c_str() == path)
+    }
+
+    /// Makes every mount, detached; the v1 cgroup trees last, they cover `/proc` of the old root.
+    pub(crate) fn make(&self) -> Result<Vec<Made<'_>>, Error> {
+        let mut made = Vec::with_capacity(self.0.len());
+        for late in [false, true] {
+            for (index, mount) in self.0.iter().enumerate() {
+                if matches!(mount.kind, Kind::CgroupV1(_)) == late {
+                    made.push((index, mount.make()?));
+                }
+            }
+        }
+        made.sort_by_key(|(index, _)| *index);
+        Ok(made.into_iter().map(|(_, made)| made).collect())
+    }
+}
+
+impl Mount {
+    fn parse(entry: &oci::Mount, given: Option<OwnedFd>, surroundings: &Surroundings<'_>) -> Result<Self, Error> {
+        let destination = inner_path("mounts", &entry.destination)?;
+        if destination.as_c_str() == c"/" {
+            return Err(Error::invalid("mounts: a destination is \"/\"; give the root as root.path"));
+        }
+        if !entry.uid_mappings.is_empty() || !entry.gid_mappings.is_empty() {
+            return Err(Error::invalid(format!("mount {}: idmapped mounts are not supported yet", entry.destination)));
+        }
+        let kind = entry.kind.as_deref().unwrap_or("");
+        let says_bind = entry.options.iter().any(|word| word == "bind" || word == "rbind");
+        let bind = given.is_some() || says_bind || kind == "bind" || kind == "none" || kind.is_empty();
+        let known = if bind { Some(&[][..]) } else { filesystem::known_options(kind) };
+        let mut options = Options::parse(&entry.destination, &entry.options, known)?;
+        if let Some(label) = surroundings.label.filter(|label| !label.is_empty())
+            && LABELLED.contains(&kind)
+            && !bind
+        {
+            options.data.push(("context".to_owned(), Some(label.to_owned())));
+        }
+        let v1 = if kind == "cgroup" && !bind { cgroup::V1Trees::find(surroundings.group)? } else { None };
+        let kind = if bind {
+            Kind::Bind(parse_source(entry, given, options.bind == Some(true))?)
+        } else if let Some(trees) = v1 {
+            Kind::CgroupV1(trees)
+        } else {
+            let kind = if kind == "cgroup" { "cgroup2" } else { kind };
+            let source = entry.source.as_deref().filter(|source| !source.is_empty());
+            Kind::New(FileSystem {
+                kind: c_string("mounts: type", kind)?,
+                source: source.map(|source| c_string("mounts: source", source)).transpose()?,
+            })
+        };
+        if options.copy_up && !matches!(&kind, Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs") {
+            return Err(Error::invalid(format!("mount {}: tmpcopyup is for tmpfs", entry.destination)));
+        }
+        Ok(Self { destination, kind, options })
+    }
+
+    fn make(&self) -> Result<Made<'_>, Error> {
+        let made = match &self.kind {
+            Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (tree, shape, None)),
+            // A read-only tmpfs is filled first.
+            Kind::New(fs) if self.options.copy_up => {
+                let mut options = self.options.clone();
+                options.own.set -= rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY;
+                fs.make(&options).map(|tree| (tree, Shape::Folder, None))
+            }
+            Kind::New(fs) => fs.make(&self.options).map(|tree| (tree, Shape::Folder, None)),
+            Kind::CgroupV1(trees) => {
+                cgroup::make_v1(trees, &self.options).map(|(root, v1)| (root, Shape::Folder, Some(v1)))
+            }
+        };
+        let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
+        Ok(Made { mount: self, tree, shape, v1 })
+    }
+}
+
+fn parse_source(entry: &oci::Mount, given: Option<OwnedFd>, recursive: bool) -> Result<Source, Error> {
+    if let Some(fd) = given {
+        return Ok(Source::Given(fd));
+    }
+    match entry.source.as_deref() {
+        Some(path) if path.starts_with('/') => Ok(Source::Path { path: c_string("mounts: source", path)?, recursive }),
+        Some(path) => Err(Error::invalid(format!("mount {}: bind source {path:?} is not absolute", entry.destination))),
+        None => Err(Error::invalid(format!("mount {}: a bind mount needs a source", entry.destination))),
+    }
+}
+
+/// A mount that is not attached yet.
+pub(crate) struct Made<'a> {
+    mount: &'a Mount,
+    tree: OwnedFd,
+    shape: Shape,
+    v1: Option<V1Mount<'a>>,
+}
+
+impl Made<'_> {
+    /// Attaches it at its destination inside `root`.
+    pub(crate) fn attach(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        self.try_attach(root).map_err(|error| error.within(format!("mount on {:?}", self.mount.destination)))
+    }
+
+    fn try_attach(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        let destination = self.destination(root)?;
+        if self.mount.options.copy_up {
+            self.copy_up(destination.as_fd())?;
+        }
+        attach(self.tree.as_fd(), destination.as_fd()).during(|| self.mismatch(destination.as_fd()))?;
+        if let Some(v1) = &self.v1 {
+            v1.attach(&self.tree)?;
+        }
+        // Not before: a shared tree would carry the attaching to its peers.
+        match self.mount.options.propagation {
+            Some(propagation) => propagation.apply(&self.tree).during(|| "set the propagation"),
+            None => Ok(()),
+        }
+    }
+
+    fn destination(&self, root: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let path = self.mount.destination.as_c_str();
+        match &self.mount.kind {
+            Kind::New(fs) if [c"proc", c"sysfs"].contains(&fs.kind.as_c_str()) => plain_folder(root, path),
+            _ => destination::find_or_make(root, path, self.shape),
+        }
+    }
+
+    fn copy_up(&self, destination: BorrowedFd<'_>) -> Result<(), Error> {
+        copy_up::copy_tree(destination, self.tree.as_fd()).during(|| "copy what the image has there (tmpcopyup)")?;
+        let own = self.mount.options.own;
+        if own.is_empty() { Ok(()) } else { own.apply(&self.tree, false).during(|| "set the attributes of the tmpfs") }
+    }
+
+    fn mismatch(&self, destination: BorrowedFd<'_>) -> String {
+        let folder = fstat(destination).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+        match (self.shape, folder) {
+            (Shape::Folder, false) => "attach a folder where the container has a file".to_owned(),
+            (Shape::File, true) => "attach a file where the container has a folder".to_owned(),
+            _ => "attach".to_owned(),
+        }
+    }
+}
+
+/// Attaches a detached mount upon what `destination` refers to.
+pub(crate) fn attach(tree: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, c"", destination, c"", flags)
+}
+
+/// The place of proc and sysfs: a folder reached without any symlink, or an image could move them away and show its own
+/// files in their place, for others to trust (CVE-2019-19921).
+fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat2(root, path, flags, Mode::empty(), resolve) {
+        Err(Errno::NOENT) => {
+            let relative = &path.to_bytes_with_nul()[1..];
+            if let Ok(name) = CStr::from_bytes_with_nul(relative)
+                && !name.to_bytes().contains(&b'/')
+            {
+                let made = mkdirat(root, name, Mode::from_raw_mode(0o755));
+                made.during(|| format!("create {path:?} in the container"))?;
+            } else {
+                destination::find_or_make(root, path, Shape::Folder)?;
+            }
+            openat2(root, path, flags, Mode::empty(), resolve)
+        }
+        result => result,
+    }
+    .during(|| format!("open {path:?} in the container, which must be a folder and no symlink"))
+}

@@ -1,0 +1,94 @@
+//! `/sys/fs/cgroup` in a container: the v2 tree, or on v1 and hybrid hosts a tmpfs with the container's own group of every
+//! v1 tree, as a container would see them on a host.
+
+use std::ffi::CString;
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{CWD, Mode, mkdirat, symlinkat},
+    mount::{MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree},
+};
+use syscall::mount_attributes::MountAttributes;
+
+use crate::{
+    Error,
+    error::During,
+    mounts::{filesystem::FileSystem, option::Options},
+};
+
+/// The v1 trees of this host and where the container is in them.
+#[derive(Debug)]
+pub(crate) struct V1Trees {
+    /// As in `/proc/self/cgroup`: `cpu,cpuacct`, `name=systemd`.
+    names: Vec<CString>,
+    /// The container's group below every tree's root, from the scratch mount point: `/proc/pinion/x`.
+    group: CString,
+}
+
+/// Where whole v1 trees are mounted for a moment to clone one group out of each: in the child's private mount namespace,
+/// below the old root, which is dropped before the container's root is shown to anybody. Its procfs is held by descriptor.
+const SCRATCH: &std::ffi::CStr = c"/proc";
+
+impl V1Trees {
+    /// Asks the kernel which v1 trees there are; `None` where the v2 tree has the controllers.
+    pub(crate) fn find(group: &cgroup::GroupPath) -> Result<Option<Self>, Error> {
+        let text = std::fs::read_to_string("/proc/self/cgroup").during(|| "read /proc/self/cgroup")?;
+        let names: Vec<&str> =
+            text.lines().filter_map(|line| line.split(':').nth(1)).filter(|name| !name.is_empty()).collect();
+        if !names.iter().any(|name| !name.starts_with("name=")) {
+            return Ok(None);
+        }
+        let names =
+            names.iter().map(|name| crate::text::c_string("/proc/self/cgroup", name)).collect::<Result<_, _>>()?;
+        let group = crate::text::c_string("linux.cgroupsPath", &format!("/proc{}", group.as_str()))?;
+        Ok(Some(Self { names, group }))
+    }
+
+    /// The container's group of every tree, detached.
+    fn clone_groups(&self) -> Result<Vec<(&str, OwnedFd)>, Error> {
+        let mut trees = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            mount(c"cgroup", SCRATCH, c"cgroup", flags, Some(name.as_c_str()))
+                .during(|| format!("mount the cgroup tree {name:?}"))?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let tree = open_tree(CWD, self.group.as_c_str(), flags)
+                .during(|| format!("clone the container's group of the cgroup tree {name:?}"))?;
+            let name = name.to_str().unwrap_or_default();
+            trees.push((name.strip_prefix("name=").unwrap_or(name), tree));
+        }
+        Ok(trees)
+    }
+}
+
+/// The trees, ready to be put on the tmpfs when that is attached (the kernel refuses it before, until Linux 6.15).
+pub(crate) struct V1Mount<'a> {
+    trees: Vec<(&'a str, OwnedFd)>,
+    attributes: MountAttributes,
+}
+
+/// A new tmpfs, and what goes onto it.
+pub(crate) fn make_v1<'a>(trees: &'a V1Trees, options: &Options) -> Result<(OwnedFd, V1Mount<'a>), Error> {
+    let tmpfs = FileSystem { kind: c"tmpfs".into(), source: Some(c"cgroup".into()) };
+    let mut own = Options { data: vec![("mode".to_owned(), Some("755".to_owned()))], ..Options::default() };
+    own.own.set = options.own.set - MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let root = tmpfs.make(&own)?;
+    Ok((root, V1Mount { trees: trees.clone_groups()?, attributes: options.own }))
+}
+
+impl V1Mount<'_> {
+    /// Puts the trees onto their tmpfs, with a symlink per controller where several share a tree.
+    pub(crate) fn attach(&self, tmpfs: &OwnedFd) -> Result<(), Error> {
+        for (name, tree) in &self.trees {
+            mkdirat(tmpfs, *name, Mode::from_raw_mode(0o755))
+                .during(|| format!("create the folder of cgroup tree {name}"))?;
+            move_mount(tree, c"", tmpfs.as_fd(), *name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+                .during(|| format!("attach the cgroup tree {name}"))?;
+            for controller in name.split(',').filter(|controller| controller != name) {
+                symlinkat(*name, tmpfs, controller)
+                    .during(|| format!("create the symlink of controller {controller}"))?;
+            }
+        }
+        self.attributes.apply(tmpfs, true).during(|| "set the attributes of the cgroup trees")
+    }
+}

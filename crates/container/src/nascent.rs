@@ -1,0 +1,132 @@
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    process::{WaitId, WaitIdOptions, waitid},
+};
+
+use crate::{
+    Error, ErrorKind,
+    sync::{self, Said},
+};
+
+/// A cloned child that sets itself up, then waits before execve.
+///
+/// Dropping it closes the parent's end of the socket: unless somebody holds a duplicate of [`Nascent::sync`], a child that
+/// still waits ends.
+#[derive(Debug)]
+pub struct Nascent {
+    /// Its pid in the caller's PID namespace.
+    pub pid: i32,
+    /// Its pidfd.
+    pub pidfd: OwnedFd,
+    /// Its cgroup; who drops it has to remove it.
+    pub group: cgroup::Group,
+    sync: OwnedFd,
+    wait: Wait,
+}
+
+/// What lets the child go on to execve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The start byte, which was not sent.
+    Start,
+    /// Nothing: the child of exec, in its set-up.
+    Nothing,
+    /// It may have called execve.
+    Over,
+}
+
+/// How far a child is.
+#[derive(Debug)]
+pub enum Progress {
+    /// Nothing new.
+    Pending,
+    /// Set up; waits for [`Nascent::start`].
+    Ready {
+        /// The terminal's master side, where the process has one.
+        terminal: Option<OwnedFd>,
+    },
+    /// execve succeeded.
+    Executed,
+}
+
+impl Nascent {
+    pub(crate) fn new(child: syscall::clone::Child, sync: OwnedFd, group: cgroup::Group, waits: bool) -> Self {
+        let wait = if waits { Wait::Start } else { Wait::Nothing };
+        Self { pid: child.pid, pidfd: child.pidfd, group, sync, wait }
+    }
+
+    /// Takes over a waiting child of a process that died (`sync` from its descriptor).
+    pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
+        Self { pid, pidfd, group, sync, wait: Wait::Start }
+    }
+
+    /// Readable when [`Nascent::advance`] has something to say (epoll it). Holding a duplicate keeps the child waiting.
+    pub fn sync(&self) -> BorrowedFd<'_> {
+        self.sync.as_fd()
+    }
+
+    /// Reads what the child says; never blocks.
+    ///
+    /// # Errors
+    /// A failed step of the set-up or a failed execve; the child's end before execve. The child is gone or ends at once;
+    /// it is still to be reaped.
+    pub fn advance(&mut self) -> Result<Progress, Error> {
+        match sync::listen(self.sync.as_fd())? {
+            Said::Nothing => Ok(Progress::Pending),
+            Said::Failed(error) => Err(error),
+            Said::Ready(terminal) => {
+                if self.wait == Wait::Nothing {
+                    self.wait = Wait::Over;
+                }
+                Ok(Progress::Ready { terminal })
+            }
+            Said::End if self.wait == Wait::Over || self.is_alive() => Ok(Progress::Executed),
+            Said::End => Err(self.ended_early()),
+        }
+    }
+
+    /// Lets the child execve. Nothing to do for the child of [`exec`](crate::exec()).
+    ///
+    /// # Errors
+    /// The child is gone.
+    pub fn start(&mut self) -> Result<(), Error> {
+        if self.wait != Wait::Start {
+            return Ok(());
+        }
+        match sync::start(self.sync.as_fd()) {
+            Ok(()) => {
+                self.wait = Wait::Over;
+                Ok(())
+            }
+            // It may have said why.
+            Err(_) => match self.advance() {
+                Err(error) => Err(error),
+                Ok(_) => Err(self.ended_early()),
+            },
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
+    }
+
+    fn ended_early(&self) -> Error {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let signal = match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
+            Ok(Some(status)) => status.terminating_signal(),
+            _ => None,
+        };
+        let message = match signal {
+            Some(9) => {
+                "the process was killed before it could execute its command; if nobody killed it, its memory limit is too \
+                 low to start"
+                    .to_owned()
+            }
+            Some(signal) => format!("the process was ended by signal {signal} before it could execute its command"),
+            None => "the process ended before it could execute its command".to_owned(),
+        };
+        Error { kind: ErrorKind::System, message }
+    }
+}

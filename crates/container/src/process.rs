@@ -1,0 +1,207 @@
+//! `process`: from a set-up child to the user's command. The same for a container's init and for an exec'ed command.
+
+use std::ffi::{CStr, CString};
+
+use rustix::{
+    fd::BorrowedFd,
+    fs::Uid,
+    io::Errno,
+    process::{chdir, getcwd},
+    thread::{CapabilitySet, set_no_new_privs},
+};
+use syscall::{exec::StringArray, personality::Personality};
+
+use crate::{
+    Error,
+    capabilities::{self, Capabilities},
+    command,
+    credentials::Credentials,
+    error::During,
+    home,
+    labels::Labels,
+    oom::OomScoreAdj,
+    procfs::Procfs,
+    rlimits::Rlimits,
+    text::{c_string, inner_path},
+};
+
+/// Most arguments or variables that are taken; the kernel's own bound is on their bytes.
+const STRINGS_MAX: usize = 1 << 20;
+
+/// A process that was checked.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// `Some`: it has a terminal, of this size.
+    pub(crate) terminal: Option<Option<oci::ConsoleSize>>,
+    pub(crate) oom_score_adj: OomScoreAdj,
+    pub(crate) cwd: CString,
+    credentials: Credentials,
+    arguments: StringArray,
+    environment: Vec<CString>,
+    capabilities: Capabilities,
+    rlimits: Rlimits,
+    no_new_privileges: bool,
+    labels: Labels,
+    personality: Option<Personality>,
+    seccomp: Option<seccomp::Program>,
+    own_capabilities: CapabilitySet,
+}
+
+impl Process {
+    /// Checks `process` and what of `linux` belongs to it.
+    pub(crate) fn parse(
+        spec: &oci::Process,
+        personality: Option<&oci::Personality>,
+        seccomp: Option<seccomp::Program>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, Error> {
+        let own = capabilities::own()?;
+        let may = own.contains(CapabilitySet::SYS_RESOURCE);
+        if spec.args.first().is_none_or(String::is_empty) {
+            return Err(Error::invalid("process.args: is empty; the first names the command"));
+        }
+        Ok(Self {
+            terminal: spec.terminal.then_some(spec.console_size),
+            oom_score_adj: OomScoreAdj::parse(spec.oom_score_adj, may, warnings)?,
+            cwd: parse_cwd(&spec.cwd)?,
+            credentials: Credentials::parse(&spec.user)?,
+            arguments: StringArray::new(strings("process.args", &spec.args)?),
+            environment: parse_environment(&spec.env)?,
+            capabilities: Capabilities::parse(spec.capabilities.as_ref(), own, warnings)?,
+            rlimits: Rlimits::parse(&spec.rlimits, may, warnings)?,
+            no_new_privileges: spec.no_new_privileges,
+            labels: Labels::parse(spec)?,
+            personality: personality.map(parse_personality).transpose()?,
+            seccomp,
+            own_capabilities: own,
+        })
+    }
+
+    pub(crate) fn uid(&self) -> Uid {
+        self.credentials.uid
+    }
+
+    /// Everything up to the wait: becomes the user. `late_admin`: a step after the wait needs `CAP_SYS_ADMIN`.
+    pub(crate) fn become_user(&self, root: BorrowedFd<'_>, proc: Procfs, late_admin: bool) -> Result<Ready<'_>, Error> {
+        let mut environment = self.environment.clone();
+        if !environment.iter().any(|variable| variable.to_bytes().starts_with(b"HOME=")) {
+            environment.push(home::variable(root, self.uid()));
+        }
+        self.labels.apply(&proc)?;
+        // A descriptor of the host's /proc must not be there when the working directory is entered.
+        drop(proc);
+        if let Some(personality) = self.personality {
+            syscall::personality::set_personality(personality)
+                .during(|| format!("set the personality {personality:?}"))?;
+        }
+        self.rlimits.apply()?;
+        self.capabilities.limit()?;
+        let entered = enter_cwd(&self.cwd)?;
+        self.credentials.apply()?;
+        let late_admin = late_admin || self.seccomp.is_some() && !self.no_new_privileges;
+        self.capabilities.raise(self.own_capabilities, late_admin)?;
+        if !entered {
+            chdir(self.cwd.as_c_str()).during(|| format!("enter the working directory {:?}", self.cwd))?;
+        }
+        check_cwd(&self.cwd)?;
+        if self.no_new_privileges {
+            set_no_new_privs(true).during(|| "set no_new_privs")?;
+        }
+        let name = self.arguments.strings().first().map_or(c"", CString::as_c_str);
+        let file = command::find(name, &environment)?;
+        Ok(Ready { process: self, file, environment: StringArray::new(environment) })
+    }
+}
+
+/// A process that only has to execve.
+pub(crate) struct Ready<'a> {
+    process: &'a Process,
+    file: CString,
+    environment: StringArray,
+}
+
+impl Ready<'_> {
+    /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with it, it
+    /// goes last, and has to allow nothing but execve.
+    pub(crate) fn execute(&self) -> Error {
+        if let Err(error) = self.confine() {
+            return error;
+        }
+        let cause = syscall::exec::execve(&self.file, &self.process.arguments, &self.environment);
+        command::explain(&self.file, &cause)
+    }
+
+    fn confine(&self) -> Result<(), Error> {
+        crate::descriptors::close_on_exec()?;
+        if self.process.no_new_privileges {
+            self.process.capabilities.apply()?;
+            self.filter()
+        } else {
+            self.filter()?;
+            self.process.capabilities.apply()
+        }
+    }
+
+    fn filter(&self) -> Result<(), Error> {
+        match &self.process.seccomp {
+            Some(program) => {
+                let loaded = syscall::seccomp::load_filter(&program.filter, program.flags);
+                loaded.map(drop).during(|| {
+                    let count = program.filter.len() / syscall::seccomp::INSTRUCTION_SIZE;
+                    format!("load the seccomp filter ({count} instructions, flags {:#x})", program.flags)
+                })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// As root first: it may be closed to the user. `false`: closed to root (a network file system), the user may try.
+fn enter_cwd(cwd: &CStr) -> Result<bool, Error> {
+    match chdir(cwd) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM) => Ok(false),
+        Err(errno) => Err(Error::command(Error::system(format!("enter the working directory {cwd:?}"), errno))),
+    }
+}
+
+/// The kernel names a directory outside of the root `(unreachable)/…`, and one that is gone not at all.
+fn check_cwd(cwd: &CStr) -> Result<(), Error> {
+    match getcwd(Vec::new()) {
+        Ok(path) if path.to_bytes().starts_with(b"/") => Ok(()),
+        _ => Err(Error::invalid(format!("process.cwd: {cwd:?} is outside of the container's root"))),
+    }
+}
+
+/// A symlink in the image may lead on, so `..` is for the kernel to resolve; only the form is checked.
+fn parse_cwd(cwd: &str) -> Result<CString, Error> {
+    if cwd.is_empty() {
+        return Err(Error::invalid("process.cwd: is empty; it must be an absolute path"));
+    }
+    inner_path("process.cwd", cwd)
+}
+
+fn parse_environment(variables: &[String]) -> Result<Vec<CString>, Error> {
+    if let Some(wrong) = variables.iter().find(|variable| variable.find('=').is_none_or(|at| at == 0)) {
+        return Err(Error::invalid(format!("process.env: {wrong:?} is not NAME=value")));
+    }
+    strings("process.env", variables)
+}
+
+fn strings(field: &str, strings: &[String]) -> Result<Vec<CString>, Error> {
+    if strings.len() > STRINGS_MAX {
+        return Err(Error::invalid(format!("{field}: more than {STRINGS_MAX} strings")));
+    }
+    strings.iter().map(|string| c_string(field, string)).collect()
+}
+
+fn parse_personality(spec: &oci::Personality) -> Result<Personality, Error> {
+    if let Some(flag) = spec.flags.first() {
+        return Err(Error::invalid(format!("linux.personality.flags: unknown flag {flag:?}")));
+    }
+    match spec.domain.as_str() {
+        "LINUX" => Ok(Personality::Linux),
+        "LINUX32" => Ok(Personality::Linux32),
+        other => Err(Error::invalid(format!("linux.personality.domain: {other:?} is neither LINUX nor LINUX32"))),
+    }
+}

@@ -1,0 +1,57 @@
+//! The runtime's own procfs, opened before the container's root is entered, and checked to be what it says.
+//!
+//! Everything that is written under /proc for a container goes through this descriptor and never through the container's
+//! `/proc`, which an image or a racing neighbour may have covered (CVE-2025-52881).
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, fstatfs, openat, openat2},
+    io::Errno,
+};
+
+use crate::{Error, error::During};
+
+/// Inode number of the root of every procfs.
+const PROC_ROOT_INO: u64 = 1;
+
+/// A procfs that is one.
+pub(crate) struct Procfs {
+    root: OwnedFd,
+}
+
+impl Procfs {
+    /// Opens `/proc` of the current root.
+    pub(crate) fn open() -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = openat(CWD, c"/proc", flags, Mode::empty()).during(|| "open /proc")?;
+        let kind = fstatfs(&root).during(|| "ask what /proc is")?.f_type;
+        let inode = fstat(&root).during(|| "ask what /proc is")?.st_ino;
+        if kind != PROC_SUPER_MAGIC || inode != PROC_ROOT_INO {
+            return Err(Error::system("check /proc: it is no procfs", Errno::NODEV));
+        }
+        Ok(Self { root })
+    }
+
+    /// Writes a file below, in one write. Nothing mounted over the way is followed.
+    pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+        let file = openat2(&self.root, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        match rustix::io::write(&file, value.as_bytes())? {
+            n if n == value.len() => Ok(()),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Opens the file behind an `O_PATH` descriptor.
+    pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        use rustix::fd::AsRawFd;
+        let link = format!("self/fd/{}", fd.as_raw_fd());
+        openat2(&self.root, link.as_str(), flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+    }
+}
+
+impl AsFd for Procfs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+}

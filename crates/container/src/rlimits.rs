@@ -1,0 +1,99 @@
+//! `process.rlimits`.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{Error, error::During};
+
+/// The specification's word for no limit.
+const INFINITY: u64 = u64::MAX;
+
+const NAMES: [(&str, Resource); 16] = [
+    ("RLIMIT_AS", Resource::As),
+    ("RLIMIT_CORE", Resource::Core),
+    ("RLIMIT_CPU", Resource::Cpu),
+    ("RLIMIT_DATA", Resource::Data),
+    ("RLIMIT_FSIZE", Resource::Fsize),
+    ("RLIMIT_LOCKS", Resource::Locks),
+    ("RLIMIT_MEMLOCK", Resource::Memlock),
+    ("RLIMIT_MSGQUEUE", Resource::Msgqueue),
+    ("RLIMIT_NICE", Resource::Nice),
+    ("RLIMIT_NOFILE", Resource::Nofile),
+    ("RLIMIT_NPROC", Resource::Nproc),
+    ("RLIMIT_RSS", Resource::Rss),
+    ("RLIMIT_RTPRIO", Resource::Rtprio),
+    ("RLIMIT_RTTIME", Resource::Rttime),
+    ("RLIMIT_SIGPENDING", Resource::Sigpending),
+    ("RLIMIT_STACK", Resource::Stack),
+];
+
+/// Limits to set.
+#[derive(Debug, Default)]
+pub(crate) struct Rlimits(Vec<(&'static str, Resource, Rlimit)>);
+
+impl Rlimits {
+    /// Parses; where this process may not raise a hard limit (`CAP_SYS_RESOURCE`), it stays at what it is.
+    pub(crate) fn parse(entries: &[oci::Rlimit], may_raise: bool, warnings: &mut Vec<String>) -> Result<Self, Error> {
+        let mut limits: Vec<(&'static str, Resource, Rlimit)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let known = NAMES.iter().find(|(name, _)| *name == entry.kind);
+            let (name, resource) =
+                *known.ok_or_else(|| Error::invalid(format!("process.rlimits: unknown type {:?}", entry.kind)))?;
+            if limits.iter().any(|(other, ..)| *other == name) {
+                return Err(Error::invalid(format!("process.rlimits: {name} is there twice")));
+            }
+            if entry.soft > entry.hard {
+                return Err(Error::invalid(format!(
+                    "process.rlimits: {name}: soft {} exceeds hard {}",
+                    entry.soft, entry.hard
+                )));
+            }
+            let mut hard = entry.hard;
+            let most = if may_raise { INFINITY } else { getrlimit(resource).maximum.unwrap_or(INFINITY) };
+            if hard > most {
+                warnings.push(format!("process.rlimits: {name}: {hard} lowered to {most}, the most this host grants"));
+                hard = most;
+            }
+            limits.push((name, resource, Rlimit { current: finite(entry.soft.min(hard)), maximum: finite(hard) }));
+        }
+        Ok(Self(limits))
+    }
+
+    /// In the child, as root, late: a small limit of open files would stop the set-up.
+    pub(crate) fn apply(&self) -> Result<(), Error> {
+        for (name, resource, limit) in &self.0 {
+            setrlimit(*resource, limit.clone()).during(|| format!("set {name} to {limit:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn finite(value: u64) -> Option<u64> {
+    (value != INFINITY).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(kind: &str, soft: u64, hard: u64) -> oci::Rlimit {
+        oci::Rlimit { kind: kind.to_owned(), soft, hard }
+    }
+
+    #[test]
+    fn wrong_ones_are_named() {
+        let parse = |entries: &[oci::Rlimit]| Rlimits::parse(entries, true, &mut Vec::new()).unwrap_err().message;
+        assert_eq!(parse(&[limit("RLIMIT_X", 1, 1)]), "process.rlimits: unknown type \"RLIMIT_X\"");
+        assert_eq!(parse(&[limit("RLIMIT_NOFILE", 2, 1)]), "process.rlimits: RLIMIT_NOFILE: soft 2 exceeds hard 1");
+        let twice = [limit("RLIMIT_CPU", 1, 1), limit("RLIMIT_CPU", 1, 1)];
+        assert_eq!(parse(&twice), "process.rlimits: RLIMIT_CPU is there twice");
+    }
+
+    #[test]
+    fn clamped_to_what_the_host_grants() {
+        let most = getrlimit(Resource::Nofile).maximum;
+        let mut warnings = Vec::new();
+        let limits = Rlimits::parse(&[limit("RLIMIT_NOFILE", INFINITY, INFINITY)], false, &mut warnings).unwrap();
+        assert_eq!(limits.0[0].2.maximum, most);
+        assert_eq!(warnings.len(), usize::from(most.is_some()));
+    }
+}

@@ -1,0 +1,122 @@
+//! The container's root: from a detached mount or a folder, entered by pivot_root.
+//!
+//! The root is entered *before* the other mounts are attached: by then they are all made, detached
+//! ([`crate::mounts`]), so nothing outside is needed any more, and no path of an image can lead anywhere but into the
+//! container.
+
+use std::{ffi::CString, os::unix::ffi::OsStrExt};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::CWD,
+    mount::{
+        MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount,
+        open_tree, unmount,
+    },
+    process::{chdir, fchdir, pivot_root},
+};
+use syscall::mount_attributes::MountAttributes;
+
+use crate::{Error, Rootfs, error::During, mounts::option};
+
+/// `root` and `linux.rootfsPropagation`.
+#[derive(Debug)]
+pub(crate) struct Root {
+    source: Source,
+    readonly: bool,
+    propagation: Option<option::Propagation>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Mount(OwnedFd),
+    Path(CString),
+}
+
+impl Root {
+    pub(crate) fn parse(spec: &oci::Spec, rootfs: Rootfs) -> Result<Self, Error> {
+        let source = match rootfs {
+            Rootfs::Mount(fd) => Source::Mount(fd),
+            Rootfs::Path(path) => {
+                if !path.is_absolute() {
+                    return Err(Error::invalid(format!("root.path: {path:?} is not absolute")));
+                }
+                if !path.is_dir() {
+                    return Err(Error::invalid(format!("root.path: {path:?} is no folder")));
+                }
+                let bytes = path.as_os_str().as_bytes();
+                Source::Path(
+                    CString::new(bytes).map_err(|_| Error::invalid(format!("root.path: {path:?} has a NUL byte")))?,
+                )
+            }
+        };
+        let propagation = match spec.linux.as_ref().and_then(|linux| linux.rootfs_propagation.as_deref()) {
+            None | Some("") => None,
+            Some(word) => Some(option::propagation(word).ok_or_else(|| {
+                Error::invalid(format!(
+                    "linux.rootfsPropagation: {word:?} is none of [r]shared, slave, private, unbindable"
+                ))
+            })?),
+        };
+        Ok(Self { source, readonly: spec.root.as_ref().is_some_and(|root| root.readonly), propagation })
+    }
+
+    pub(crate) fn descriptors(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::Mount(fd) => Some(fd.as_fd()),
+            Source::Path(_) => None,
+        }
+    }
+
+    /// In the child's new mount namespace, first: nothing that is mounted here reaches the caller's. With slave, and not
+    /// private, what the host mounts later still reaches volumes that ask for it.
+    pub(crate) fn part_from_host(&self) -> Result<(), Error> {
+        let shared = self.propagation.is_some_and(|p| p.flags == MountPropagationFlags::SHARED);
+        if shared {
+            return Ok(());
+        }
+        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+            .during(|| "make the mounts of the new namespace slaves of the host's")
+    }
+
+    /// The root as a detached mount that can be pivoted into.
+    pub(crate) fn take(&self) -> Result<OwnedFd, Error> {
+        let tree = match &self.source {
+            Source::Mount(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the root's descriptor")?,
+            Source::Path(path) => {
+                let flags =
+                    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+                open_tree(CWD, path.as_c_str(), flags).during(|| format!("clone the mount of the root {path:?}"))?
+            }
+        };
+        let private = MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..Default::default() };
+        private.apply(&tree, false).during(|| "make the root mount private")?;
+        Ok(tree)
+    }
+
+    /// Read-only and propagation, last: nothing is created after it.
+    pub(crate) fn seal(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        let mut attributes = MountAttributes::default();
+        if self.readonly {
+            attributes.set = MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        if !attributes.is_empty() {
+            attributes.apply(root, false).during(|| "make the root read-only")?;
+        }
+        if let Some(propagation) = self.propagation {
+            propagation.apply(root).during(|| "set linux.rootfsPropagation")?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes `root` the root of this mount namespace and drops what was there.
+///
+/// pivot_root(2), "pivot_root(".", ".")": the old root ends stacked upon the new one and is taken off there.
+pub(crate) fn enter(root: BorrowedFd<'_>) -> Result<(), Error> {
+    move_mount(root, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| "attach the root")?;
+    fchdir(root).during(|| "enter the root")?;
+    pivot_root(c".", c".").during(|| "pivot_root into the root")?;
+    unmount(c".", UnmountFlags::DETACH).during(|| "leave the old root")?;
+    chdir(c"/").during(|| "enter the new root")
+}

@@ -1,0 +1,69 @@
+//! Standard descriptors.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{FileType, OFlags, Uid, fchown, fstat, makedev},
+    io::Errno,
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+};
+
+use crate::{Error, Stdio, devices::open_null, error::During, terminal::Terminal};
+
+/// Moves the caller's descriptors to 3 and above, so that putting one in its place overwrites no other.
+pub(crate) fn move_up(stdio: Stdio) -> Result<Stdio, Error> {
+    let up = |fd: Option<OwnedFd>| -> Result<Option<OwnedFd>, Error> {
+        use rustix::fd::AsRawFd;
+        match fd {
+            Some(fd) if fd.as_raw_fd() < 3 => {
+                rustix::io::fcntl_dupfd_cloexec(&fd, 3).map(Some).during(|| "duplicate a standard descriptor")
+            }
+            fd => Ok(fd),
+        }
+    };
+    Ok(Stdio { stdin: up(stdio.stdin)?, stdout: up(stdio.stdout)?, stderr: up(stdio.stderr)? })
+}
+
+/// Descriptors the child needs.
+pub(crate) fn descriptors(stdio: &Stdio) -> impl Iterator<Item = BorrowedFd<'_>> {
+    [&stdio.stdin, &stdio.stdout, &stdio.stderr].into_iter().flatten().map(AsFd::as_fd)
+}
+
+/// In the child: 0, 1 and 2 from the terminal, or from what was given, or `/dev/null`; owned by the process's user, so that
+/// it can open `/dev/stdout` again.
+pub(crate) fn apply(stdio: &Stdio, terminal: Option<&Terminal>, root: BorrowedFd<'_>, uid: Uid) -> Result<(), Error> {
+    let null = match terminal {
+        None if descriptors(stdio).count() < 3 => Some(open_null(root, OFlags::RDWR)?),
+        _ => None,
+    };
+    let choose = |given: &'_ Option<OwnedFd>| -> Result<OwnedFd, Error> {
+        let fd = match (terminal, given, &null) {
+            (Some(terminal), ..) => &terminal.slave,
+            (None, Some(given), _) => given,
+            (None, None, Some(null)) => null,
+            (None, None, None) => return Err(Error::system("find a standard descriptor", Errno::BADF)),
+        };
+        fd.try_clone().during(|| "duplicate a standard descriptor")
+    };
+    let what = || "put a standard descriptor in its place";
+    let (stdin, stdout, stderr) = (choose(&stdio.stdin)?, choose(&stdio.stdout)?, choose(&stdio.stderr)?);
+    dup2_stdin(&stdin).during(what)?;
+    dup2_stdout(&stdout).during(what)?;
+    dup2_stderr(&stderr).during(what)?;
+    for fd in [&stdin, &stdout, &stderr] {
+        give_to(fd, uid)?;
+    }
+    Ok(())
+}
+
+fn give_to(fd: &OwnedFd, uid: Uid) -> Result<(), Error> {
+    let found = fstat(fd).during(|| "ask what a standard descriptor is")?;
+    let null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == makedev(1, 3);
+    if found.st_uid == uid.as_raw() || null {
+        return Ok(());
+    }
+    match fchown(fd, Some(uid), None) {
+        // Sockets of some kinds, foreign ids and read-only mounts cannot be given; the descriptor itself still works.
+        Err(Errno::INVAL | Errno::PERM | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        result => result.during(|| format!("give a standard descriptor to user {}", uid.as_raw())),
+    }
+}

@@ -1,0 +1,105 @@
+//! `linux.sysctl`: only what belongs to a namespace of the container.
+
+use std::collections::BTreeMap;
+
+use oci::NamespaceType;
+
+use crate::{Error, error::During, namespaces::Namespaces, procfs::Procfs};
+
+/// Kernel parameters of an IPC namespace (`ipc/ipc_sysctl.c`).
+const IPC: [&str; 11] = [
+    "kernel/msgmax",
+    "kernel/msgmnb",
+    "kernel/msgmni",
+    "kernel/msg_next_id",
+    "kernel/sem",
+    "kernel/sem_next_id",
+    "kernel/shmall",
+    "kernel/shmmax",
+    "kernel/shmmni",
+    "kernel/shm_next_id",
+    "kernel/shm_rmid_forced",
+];
+
+/// Parameters to set: path below `/proc`, value.
+#[derive(Debug, Default)]
+pub(crate) struct Sysctls(Vec<(String, String)>);
+
+impl Sysctls {
+    pub(crate) fn parse(entries: &BTreeMap<String, String>, namespaces: &Namespaces) -> Result<Self, Error> {
+        let mut result = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let path = to_path(key)?;
+            let kind = owner(&path).ok_or_else(|| {
+                Error::invalid(format!(
+                    "linux.sysctl: {key} belongs to no namespace; it would change the whole machine"
+                ))
+            })?;
+            if !namespaces.has(kind) {
+                let kind = crate::namespaces::name(kind);
+                return Err(Error::invalid(format!(
+                    "linux.sysctl: {key} needs a {kind} namespace of the container's own; it would change the host"
+                )));
+            }
+            result.push((format!("sys/{path}"), value.clone()));
+        }
+        Ok(Self(result))
+    }
+
+    /// In the child, in its namespaces.
+    pub(crate) fn apply(&self, proc: &Procfs) -> Result<(), Error> {
+        for (path, value) in &self.0 {
+            proc.write(path, value).during(|| format!("write {value:?} to /proc/{path}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// As sysctl(8): the first separator tells; with dots, a slash stands for a dot in a name (`net.ipv4.conf.eth0/1.x`).
+fn to_path(key: &str) -> Result<String, Error> {
+    let dotted = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'.');
+    let swap = |c| match c {
+        '.' if dotted => '/',
+        '/' if dotted => '.',
+        c => c,
+    };
+    let path: String = key.chars().map(swap).collect();
+    let wrong = path.split('/').any(|part| part.is_empty() || part == "." || part == "..") || path.contains('\0');
+    if wrong { Err(Error::invalid(format!("linux.sysctl: {key:?} is no name of a parameter"))) } else { Ok(path) }
+}
+
+fn owner(path: &str) -> Option<NamespaceType> {
+    if path.starts_with("net/") {
+        Some(NamespaceType::Network)
+    } else if IPC.contains(&path) || path.starts_with("fs/mqueue/") {
+        Some(NamespaceType::Ipc)
+    } else if path == "kernel/domainname" || path == "kernel/hostname" {
+        Some(NamespaceType::Uts)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_paths() {
+        assert_eq!(to_path("net.ipv4.ip_forward").unwrap(), "net/ipv4/ip_forward");
+        assert_eq!(to_path("net/ipv4/ip_forward").unwrap(), "net/ipv4/ip_forward");
+        assert_eq!(to_path("net.ipv4.conf.eth0/1.rp_filter").unwrap(), "net/ipv4/conf/eth0.1/rp_filter");
+        for bad in ["", "net..x", "net/../kernel/panic", ".net", "net.ipv4.\0"] {
+            assert!(to_path(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn each_parameter_has_its_namespace() {
+        assert_eq!(owner("net/core/somaxconn"), Some(NamespaceType::Network));
+        assert_eq!(owner("kernel/shmmax"), Some(NamespaceType::Ipc));
+        assert_eq!(owner("fs/mqueue/msg_max"), Some(NamespaceType::Ipc));
+        assert_eq!(owner("kernel/panic"), None);
+        assert_eq!(owner("vm/overcommit_memory"), None);
+    }
+}
