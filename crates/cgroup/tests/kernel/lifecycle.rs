@@ -1,0 +1,83 @@
+use std::fs;
+
+use cgroup::{Error, Group, GroupPath, Limits};
+use oci::Resources;
+
+use crate::fixture::{Fixture, pause, run_in};
+
+pub(crate) fn occupied_names_the_process() {
+    let fixture = Fixture::new("occupied");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&group.joiner().unwrap(), pause);
+    let error = Group::create(&fixture.trees, &fixture.path, &Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::Occupied { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("process {} ", process.pid)), "{error}");
+    assert_eq!(group.pids().unwrap(), [process.pid], "nothing changed");
+
+    let parent = fixture.path.parent().unwrap();
+    let error = Group::create(&fixture.trees, &parent, &Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::Occupied { .. }), "{error}");
+}
+
+pub(crate) fn unused_group_is_made_anew() {
+    let fixture = Fixture::new("anew");
+    drop(fixture.group(&Resources { pids: Some(oci::Pids { limit: 5 }), ..Resources::default() }));
+    assert_eq!(fixture.read("pids", "pids.max"), "5");
+    drop(fixture.group(&Resources::default()));
+    assert_eq!(fixture.read("pids", "pids.max"), "max", "no limit of the former group lives on");
+}
+
+pub(crate) fn remove_nested() {
+    let fixture = Fixture::new("nested");
+    let group = fixture.group(&Resources::default());
+    let mut path = fixture.file("unified", "a");
+    for _ in 0..20 {
+        fs::create_dir(&path).unwrap();
+        path.push("b");
+    }
+    for name in ["x", "y", "z"] {
+        fs::create_dir_all(fixture.file("memory", name).join("deep")).unwrap();
+    }
+    group.remove().unwrap();
+    assert!(!fixture.trees.contains(&fixture.path));
+    Group::open(&fixture.trees, &fixture.path).unwrap_err();
+}
+
+pub(crate) fn remove_waits_for_the_killed() {
+    let fixture = Fixture::new("wait");
+    for _ in 0..20 {
+        let group = fixture.group(&Resources::default());
+        let again = Group::open(&fixture.trees, &fixture.path).unwrap();
+        let joiner = group.joiner().unwrap();
+        let processes: Vec<_> = (0..3).map(|_| run_in(&joiner, pause)).collect();
+        group.kill().unwrap();
+        group.remove().unwrap();
+        again.kill().expect("killing a group that is gone is fine");
+        again.remove().expect("removing a group that is gone is fine");
+        drop(processes);
+    }
+}
+
+pub(crate) fn sweep_parents() {
+    let fixture = Fixture::new("parent");
+    let base = fixture.path.parent().unwrap();
+    let make = |path: &str| {
+        let path = GroupPath::parse(&format!("{}/{path}", fixture.path)).unwrap();
+        (Group::create(&fixture.trees, &path, &Limits::default()).unwrap(), path)
+    };
+    let ((one, first), (two, second)) = (make("pod/one"), make("pod/two"));
+    one.remove().unwrap();
+    fixture.trees.remove_empty_parents(&first, None);
+    assert!(fixture.trees.contains(&second), "a parent with a child stays");
+    two.remove().unwrap();
+    fixture.trees.remove_empty_parents(&second, Some(&fixture.path));
+    assert!(fixture.trees.contains(&fixture.path) && !fixture.trees.contains(&second.parent().unwrap()));
+    fixture.trees.remove_empty_parents(&second, None);
+    assert!(!fixture.trees.contains(&base));
+}
+
+pub(crate) fn missing_is_told() {
+    let fixture = Fixture::new("missing");
+    let error = Group::open(&fixture.trees, &fixture.path).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+}

@@ -1,0 +1,152 @@
+use std::fs;
+
+use oci::{Memory, Resources};
+
+use crate::fixture::{Fixture, pause, run_in};
+
+pub(crate) fn join_every_tree() {
+    let fixture = Fixture::new("join");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&group.joiner().unwrap(), pause);
+    let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap();
+    for line in membership.lines() {
+        assert!(line.ends_with(fixture.path.as_str()), "{line} is not {}", fixture.path);
+    }
+    assert_eq!(group.pids().unwrap(), [process.pid]);
+    assert!(!group.is_empty().unwrap());
+}
+
+/// Only the v2 tree is in sight: the child is born in its group and joins nothing.
+pub(crate) fn join_every_tree_v2() {
+    let fixture = Fixture::new("join-v2");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&group.joiner().unwrap(), pause);
+    let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap();
+    assert!(membership.lines().any(|line| line == format!("0::{}", fixture.path)), "{membership}");
+}
+
+pub(crate) fn kill_all() {
+    let fixture = Fixture::new("kill");
+    let group = fixture.group(&Resources::default());
+    let joiner = group.joiner().unwrap();
+    let processes: Vec<_> = (0..5).map(|_| run_in(&joiner, pause)).collect();
+    assert_eq!(group.pids().unwrap().len(), 5);
+    group.kill().unwrap();
+    for process in processes {
+        assert_eq!(process.wait(), 128 + 9);
+    }
+    assert!(group.is_empty().unwrap());
+    group.remove().unwrap();
+    assert!(!fixture.trees.contains(&fixture.path));
+}
+
+pub(crate) fn kill_while_frozen() {
+    let fixture = Fixture::new("kill-frozen");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&group.joiner().unwrap(), pause);
+    group.freeze().unwrap();
+    group.kill().unwrap();
+    assert_eq!(process.wait(), 128 + 9);
+}
+
+pub(crate) fn freeze_and_thaw() {
+    let fixture = Fixture::new("freeze");
+    let group = fixture.group(&Resources::default());
+    // Turns without end, so its CPU time tells whether it runs.
+    let _process = run_in(&group.joiner().unwrap(), || {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    group.freeze().unwrap();
+    assert!(group.is_frozen().unwrap());
+    let before = group.stats().unwrap().cpu_usage_ns;
+    for _ in 0..100 {
+        rustix::thread::sched_yield();
+    }
+    assert_eq!(group.stats().unwrap().cpu_usage_ns, before, "it does not run");
+    group.thaw().unwrap();
+    assert!(!group.is_frozen().unwrap());
+    while group.stats().unwrap().cpu_usage_ns == before {
+        rustix::thread::sched_yield();
+    }
+}
+
+pub(crate) fn signal_each() {
+    let fixture = Fixture::new("signal");
+    let group = fixture.group(&Resources::default());
+    let joiner = group.joiner().unwrap();
+    let processes = [run_in(&joiner, pause), run_in(&joiner, pause)];
+    group.signal(15).unwrap();
+    for process in processes {
+        assert_eq!(process.wait(), 128 + 15);
+    }
+    let process = run_in(&joiner, pause);
+    group.signal(40).unwrap();
+    assert_eq!(process.wait(), 128 + 40, "a real-time signal");
+    for bad in [0, -1, 65] {
+        assert!(group.signal(bad).is_err());
+    }
+}
+
+pub(crate) fn exec_group_alone() {
+    let fixture = Fixture::new("exec");
+    let group = fixture.group(&Resources::default());
+    let init = run_in(&group.joiner().unwrap(), pause);
+    let command = group.exec_group("exec-1").unwrap();
+    let process = run_in(&command.joiner().unwrap(), pause);
+    assert_eq!(command.pids().unwrap(), [process.pid]);
+    let mut both = vec![init.pid, process.pid];
+    both.sort_unstable();
+    assert_eq!(group.pids().unwrap(), both);
+    assert!(group.exec_group("exec-1").is_err(), "one group, one command");
+    assert!(group.exec_group("../x").is_err());
+    let again = group.open_exec_group("exec-1").unwrap();
+    again.kill().unwrap();
+    assert_eq!(process.wait(), 128 + 9);
+    command.remove().unwrap();
+    assert_eq!(group.pids().unwrap(), [init.pid], "the container lives on");
+    assert!(group.open_exec_group("exec-1").is_err());
+}
+
+pub(crate) fn oom_kill_is_counted() {
+    let fixture = Fixture::new("oom");
+    let limit = Some(8 << 20);
+    let memory = Memory { limit, swap: limit, ..Memory::default() };
+    let group = fixture.group(&Resources { memory: Some(memory), ..Resources::default() });
+    assert_eq!(group.oom_kills(), 0);
+    let process = run_in(&group.joiner().unwrap(), || {
+        let memory = vec![1u8; 64 << 20];
+        i32::from(std::hint::black_box(memory)[4096])
+    });
+    assert_eq!(process.wait(), 128 + 9);
+    assert_eq!(group.oom_kills(), 1);
+}
+
+pub(crate) fn stats_follow() {
+    const SIZE: usize = 24 << 20;
+    let fixture = Fixture::new("stats");
+    let limit = 256 << 20;
+    let memory = Memory { limit: Some(limit), ..Memory::default() };
+    let resources = Resources { memory: Some(memory), pids: Some(oci::Pids { limit: 50 }), ..Resources::default() };
+    let group = fixture.group(&resources);
+    let before = group.stats().unwrap();
+    assert_eq!((before.pids, before.pids_limit, before.memory_limit), (0, Some(50), Some(limit as u64)));
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let process = run_in(&group.joiner().unwrap(), || {
+        let memory = std::hint::black_box(vec![1u8; SIZE]);
+        let _ = rustix::io::write(&writer, &memory[..1]);
+        pause()
+    });
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1][..]).unwrap(), 1);
+    let after = group.stats().unwrap();
+    assert!(after.memory_usage >= SIZE as u64, "{after:?}");
+    assert!(after.memory_working_set >= SIZE as u64 && after.memory_working_set <= after.memory_usage, "{after:?}");
+    assert!(after.cpu_usage_ns > before.cpu_usage_ns, "{after:?}");
+    assert_eq!(after.pids, 1);
+    drop(process);
+    let again = cgroup::Group::open(&fixture.trees, &fixture.path).unwrap();
+    assert_eq!(again.stats().unwrap().pids_limit, Some(50), "another process's view");
+    group.remove().unwrap();
+    assert!(matches!(again.stats(), Err(cgroup::Error::Missing { .. })), "a group that went is told");
+}
