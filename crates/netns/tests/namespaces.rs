@@ -1,0 +1,194 @@
+//! Against the real kernel, as root.
+
+mod node;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    net::{TcpListener, TcpStream},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use netns::{Error, Identity, Namespace, PinDir, PodNamespaces, Pool};
+use node::on_a_node;
+
+const STORE: &str = "/run/netns/.store";
+const PUBLIC: &str = "/run/netns";
+
+fn pins() -> PinDir {
+    PinDir::open(Path::new(STORE), Path::new(PUBLIC)).unwrap()
+}
+
+fn mounts() -> usize {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(|line| line.contains(STORE)).count()
+}
+
+fn own_namespace() -> u64 {
+    fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
+}
+
+#[test]
+fn a_pin_is_seen_opened_and_gone() {
+    on_a_node("a_pin_is_seen_opened_and_gone", || {
+        let before = own_namespace();
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        let path = pins.pin("blue", &namespace).unwrap();
+        assert_eq!(path, Path::new("/run/netns/blue"));
+        let id = namespace.id().unwrap();
+        assert_eq!(Namespace::open(&path).unwrap().id().unwrap(), id);
+        assert!(matches!(pins.pin("blue", &namespace), Err(Error::Exists(name)) if name == "blue"));
+        drop(namespace);
+        assert_eq!(pins.get("blue").unwrap().id().unwrap(), id, "the pin alone keeps it");
+        assert_eq!((pins.list().unwrap(), mounts()), (vec!["blue".to_owned()], 1));
+        pins.unpin("blue").unwrap();
+        pins.unpin("blue").unwrap();
+        assert!(matches!(pins.get("blue"), Err(Error::NotFound(_))));
+        assert_eq!((pins.list().unwrap().len(), mounts()), (0, 0));
+        assert_eq!(own_namespace(), before, "the caller has not moved");
+    });
+}
+
+#[test]
+fn what_a_crash_left_is_swept() {
+    on_a_node("what_a_crash_left_is_swept", || {
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        // A file that was not mounted on yet; a mount that was not published yet.
+        fs::write(Path::new(STORE).join("early"), "").unwrap();
+        pins.pin("late", &namespace).unwrap();
+        fs::remove_file("/run/netns/late").unwrap();
+        assert_eq!(pins.list().unwrap(), ["early", "late"]);
+        for name in ["early", "late"] {
+            pins.pin(name, &namespace).unwrap();
+            assert_eq!(Namespace::open(&pins.path(name).unwrap()).unwrap().id().unwrap(), namespace.id().unwrap());
+            pins.unpin(name).unwrap();
+        }
+        assert_eq!((pins.list().unwrap().len(), mounts()), (0, 0));
+        assert_eq!(fs::read_dir(PUBLIC).unwrap().count(), 1, "only the store is left");
+    });
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    on_a_node("what_is_not_ours_stays", || {
+        let (pins, namespace) = (pins(), Namespace::create().unwrap());
+        fs::write("/run/netns/theirs", "").unwrap();
+        assert!(matches!(pins.pin("theirs", &namespace), Err(Error::Exists(_))));
+        pins.unpin("theirs").unwrap();
+        assert!(Path::new("/run/netns/theirs").exists());
+        assert!(Namespace::open(Path::new("/run/netns/theirs")).is_err(), "a plain file is no namespace");
+        assert!(Namespace::open(Path::new("/proc/self/ns/uts")).is_err(), "nor is one of another kind");
+    });
+}
+
+#[test]
+fn whoever_sees_a_name_finds_it_ready() {
+    on_a_node("whoever_sees_a_name_finds_it_ready", || {
+        let (pins, namespace, done) = (pins(), Namespace::create().unwrap(), AtomicBool::new(false));
+        let id = namespace.id().unwrap();
+        let seen = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut seen = 0;
+                while !done.load(Ordering::Relaxed) {
+                    for entry in fs::read_dir(PUBLIC).unwrap().flatten() {
+                        if entry.file_name().to_string_lossy().starts_with('.') {
+                            continue;
+                        }
+                        match Namespace::open(&entry.path()) {
+                            Ok(found) => assert_eq!(found.id().unwrap(), id),
+                            // It went between the listing and the opening, or between link and mount.
+                            Err(_) => assert!(!entry.path().is_symlink(), "{entry:?} was visible and not ready"),
+                        }
+                        seen += 1;
+                    }
+                }
+                seen
+            });
+            for round in 0..500 {
+                pins.pin(&format!("n{round}"), &namespace).unwrap();
+                pins.unpin(&format!("n{round}")).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap()
+        });
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn no_identity_is_given_twice() {
+    on_a_node("no_identity_is_given_twice", || {
+        let ids: HashSet<Identity> = (0..300).map(|_| Namespace::create().unwrap().identity().unwrap()).collect();
+        assert_eq!(ids.len(), 300);
+        let one = Namespace::create().unwrap();
+        assert_eq!(one.try_clone().unwrap().identity().unwrap(), one.identity().unwrap());
+    });
+}
+
+#[test]
+fn one_process_listens_in_many_with_lo_up() {
+    on_a_node("one_process_listens_in_many_with_lo_up", || {
+        let all: Vec<Namespace> = (0..16).map(|_| Namespace::create().unwrap()).collect();
+        let listen = || TcpListener::bind("127.0.0.1:8080").unwrap();
+        let listeners: Vec<TcpListener> = all.iter().map(|namespace| namespace.enter(listen).unwrap()).collect();
+        for (namespace, listener) in all.iter().zip(&listeners) {
+            let client = namespace.enter(|| TcpStream::connect("127.0.0.1:8080").unwrap()).unwrap();
+            assert_eq!(listener.accept().unwrap().1, client.local_addr().unwrap());
+        }
+        let panicked = all[0].enter(|| panic!("on purpose"));
+        assert!(matches!(panicked, Err(Error::Panicked(words)) if words == "on purpose"));
+        assert!(all[0].enter(|| ()).is_ok(), "a panic does not harm the next visit");
+    });
+}
+
+#[test]
+fn a_pool_never_gives_one_twice() {
+    on_a_node("a_pool_never_gives_one_twice", || {
+        let pool = Pool::new(4);
+        let taken: Vec<Namespace> = (0..20).map(|_| pool.take().unwrap()).collect();
+        let ids: HashSet<_> = taken.iter().map(|namespace| namespace.id().unwrap()).collect();
+        assert_eq!(ids.len(), 20);
+        while pool.ready() < 4 {
+            std::thread::yield_now();
+        }
+        let up = |ns: &Namespace| ns.enter(|| TcpListener::bind("127.0.0.1:1").is_ok()).unwrap();
+        assert!(up(&pool.take().unwrap()));
+        assert_eq!(Pool::new(0).ready(), 0);
+    });
+}
+
+#[test]
+fn a_pods_namespaces_are_its_own() {
+    on_a_node("a_pods_namespaces_are_its_own", || {
+        let host = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let before = host();
+        let net = Some(Namespace::create().unwrap());
+        let pod = PodNamespaces::create(net, true, Some("web-1")).unwrap();
+        let settings =
+            [("kernel.shmmni", "77"), ("net.ipv4.ip_unprivileged_port_start", "0"), ("fs.mqueue.msg_max", "11")];
+        let sysctls: BTreeMap<_, _> = settings.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        pod.write_sysctls(&sysctls).unwrap();
+        let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_owned();
+        let paths =
+            ["/proc/sys/kernel/hostname", "/proc/sys/kernel/shmmni", "/proc/sys/net/ipv4/ip_unprivileged_port_start"];
+        assert_eq!(pod.enter(move || paths.map(read)).unwrap(), ["web-1", "77", "0"]);
+        assert_eq!(host(), before);
+        assert_ne!(read(paths[1]), "77");
+        assert!(PodNamespaces::create(None, false, Some(&"x".repeat(65))).is_err());
+    });
+}
+
+#[test]
+fn sysctls_of_the_node_are_refused_before_any_is_written() {
+    on_a_node("sysctls_of_the_node_are_refused_before_any_is_written", || {
+        let pod = PodNamespaces::create(Some(Namespace::create().unwrap()), false, None).unwrap();
+        let sysctls: BTreeMap<_, _> = [("net.ipv4.ip_unprivileged_port_start", "7"), ("vm.swappiness", "1")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into();
+        let error = pod.write_sysctls(&sysctls).unwrap_err().to_string();
+        assert!(error.contains("vm.swappiness"), "{error}");
+        let read = || fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+        assert_eq!(pod.enter(read).unwrap().trim(), "1024");
+    });
+}

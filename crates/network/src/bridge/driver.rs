@@ -1,0 +1,310 @@
+//! Puts pods on bridges.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::{fd::AsFd, io::Errno};
+
+use super::{BridgeOptions, sysctl};
+use crate::{
+    Error,
+    firewall::Firewall,
+    ipam::{Leases, Route},
+    netlink::{Batch, Refusal, Socket},
+    rtnl::{self, BridgeLink, Veth},
+    subnet::{Subnet, octets},
+};
+
+/// The node's side of all bridge networks.
+#[derive(Debug)]
+pub(crate) struct Bridges {
+    socket: Mutex<Socket>,
+    /// Index by name, of those set up and not gone since.
+    ready: Mutex<HashMap<String, (u32, BridgeOptions)>>,
+    state: PathBuf,
+}
+
+/// What a pod got.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) bridge: String,
+    pub(crate) bridge_mac: String,
+    pub(crate) host: String,
+    pub(crate) mac: String,
+    /// Addresses with the lengths of their prefixes, and their gateways.
+    pub(crate) addresses: Vec<(Subnet, IpAddr)>,
+    pub(crate) routes: Vec<Route>,
+}
+
+/// The node's end of a sandbox's link: `pin` and eleven hexadecimal digits.
+pub(crate) fn host_link(sandbox: &str) -> String {
+    let head = sandbox.get(..11).filter(|head| head.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
+    match head {
+        Some(head) => format!("pin{head}"),
+        None => {
+            // FNV-1a: a name that is the same in every version.
+            let hash =
+                sandbox.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            format!("pin{:011x}", hash & 0xfff_ffff_ffff)
+        }
+    }
+}
+
+/// Whether a link's name is one of [`host_link`].
+pub(crate) fn is_host_link(name: &str) -> bool {
+    name.len() == 14
+        && name.strip_prefix("pin").is_some_and(|rest| rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+}
+
+/// Locally administered, and made of the address: neighbours that remember an address remember no other MAC for it.
+fn mac(address: IpAddr) -> [u8; 6] {
+    let bytes = octets(address);
+    let tail = &bytes[bytes.len() - 4..];
+    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+impl Bridges {
+    /// In the network namespace of the calling thread; `state` is where notes are kept.
+    pub(crate) fn open(state: &Path) -> Result<Self, Error> {
+        let socket = Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket", e))?;
+        Ok(Self { socket: Mutex::new(socket), ready: Mutex::default(), state: state.to_owned() })
+    }
+
+    pub(crate) fn with_socket<T>(&self, work: impl FnOnce(&mut Socket) -> T) -> T {
+        work(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes what is missing of a bridge and of the node's settings; returns the bridge's index.
+    pub(crate) fn ensure(&self, options: &BridgeOptions, firewall: &Firewall) -> Result<u32, Error> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((index, known)) = ready.get(&options.bridge)
+            && known == options
+        {
+            return Ok(*index);
+        }
+        let index = self.with_socket(|socket| make(socket, options))?;
+        let subnets: Vec<Subnet> = options.ranges().map(|range| range.subnet).collect();
+        let name = &options.bridge;
+        sysctl::bridge(name, subnets.iter().any(|s| s.address.is_ipv6()))?;
+        self.with_socket(|socket| address(socket, options, index))?;
+        if options.gateway {
+            sysctl::forwarding(&subnets, &self.state)?;
+        }
+        firewall.add_network(name, &subnets, options.masquerade)?;
+        ready.insert(name.clone(), (index, options.clone()));
+        Ok(index)
+    }
+
+    fn forget(&self, name: &str) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Leases addresses for a pod, one of each set of ranges.
+    pub(crate) fn lease(
+        options: &BridgeOptions,
+        leases: &Leases,
+        sandbox: &str,
+        interface: &str,
+    ) -> Result<Vec<(Subnet, IpAddr)>, Error> {
+        let mut taken: Vec<(Subnet, IpAddr)> = Vec::new();
+        for (index, set) in options.ipam.sets.iter().enumerate() {
+            match leases.take(index, set, sandbox, interface) {
+                Ok((address, range)) => taken.push((range.subnet.with(address), range.gateway)),
+                Err(e) => {
+                    let addresses: Vec<IpAddr> = taken.iter().map(|(s, _)| s.address).collect();
+                    leases.release(&addresses, sandbox)?;
+                    return Err(e);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Makes the pod's link and sets up both ends. The addresses are leased and the intent is on record.
+    pub(crate) fn connect(
+        &self,
+        options: &BridgeOptions,
+        firewall: &Firewall,
+        pod: &Pod<'_>,
+    ) -> Result<Endpoint, Error> {
+        let host = host_link(pod.sandbox);
+        let first = pod.addresses.first().map(|(subnet, _)| subnet.address);
+        let mac = mac(first.ok_or_else(|| Error::config(&options.bridge, "it has no ranges"))?);
+        let ipv6 = pod.addresses.iter().any(|(subnet, _)| subnet.address.is_ipv6());
+        let veth = |bridge| Veth {
+            host: &host,
+            bridge,
+            peer: pod.interface,
+            mac,
+            mtu: options.mtu,
+            namespace: pod.namespace.as_fd(),
+        };
+        let make = |index| {
+            let mut batch = Batch::new();
+            rtnl::add_veth(&mut batch, &veth(index));
+            if options.hairpin {
+                rtnl::set_hairpin(&mut batch, &host);
+            }
+            self.with_socket(|socket| socket.request(batch))
+        };
+        let mut made = make(self.ensure(options, firewall)?);
+        if made.as_ref().is_err_and(|refusal| {
+            refusal.message == 0 && matches!(refusal.errno, Errno::NODEV | Errno::INVAL | Errno::NXIO)
+        }) {
+            // The bridge we knew is gone: someone deleted it.
+            self.forget(&options.bridge);
+            made = make(self.ensure(options, firewall)?);
+        }
+        made.map_err(|e| Error::kernel("create link", format!("{host} on bridge {}", options.bridge), e))?;
+        let gateways: Vec<IpAddr> = pod.addresses.iter().map(|(_, gateway)| *gateway).collect();
+        let routes = options.routes(&gateways);
+        let inside = Inside {
+            interface: pod.interface.to_owned(),
+            ipv6,
+            addresses: pod.addresses.to_vec(),
+            routes: routes.clone(),
+        };
+        pod.namespace.enter(move || inside.set_up())??;
+        let bridge_mac = mac_text(bridge_mac(options));
+        Ok(Endpoint {
+            bridge: options.bridge.clone(),
+            bridge_mac,
+            host,
+            mac: mac_text(mac),
+            addresses: pod.addresses.to_vec(),
+            routes,
+        })
+    }
+
+    /// Deletes a bridge.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
+        self.forget(name);
+        let mut batch = Batch::new();
+        rtnl::delete(&mut batch, name);
+        match self.with_socket(|socket| socket.request(batch)) {
+            Ok(()) => Ok(()),
+            Err(refusal) if refusal.errno == Errno::NODEV => Ok(()),
+            Err(refusal) => Err(Error::kernel("delete bridge", name, refusal)),
+        }
+    }
+
+    /// Another link's route that a network would take the packets of, if there is one.
+    pub(crate) fn conflicting_route(&self, options: &BridgeOptions) -> Result<Option<(Subnet, String)>, Error> {
+        let fail = |refusal| Error::kernel("list", "routes", refusal);
+        let (routes, links) = self
+            .with_socket(|socket| Ok::<_, Refusal>((rtnl::subnets_of_routes(socket)?, rtnl::links(socket)?)))
+            .map_err(fail)?;
+        let clash = routes.into_iter().find_map(|(route, index)| {
+            let link = links.iter().find(|link| link.index == index).filter(|link| link.name != options.bridge)?;
+            let overlaps =
+                options.ranges().any(|range| range.subnet.overlaps(route) && route.prefix >= range.subnet.prefix);
+            overlaps.then(|| (route, link.name.clone()))
+        });
+        Ok(clash)
+    }
+}
+
+/// A pod to be connected.
+pub(crate) struct Pod<'a> {
+    pub(crate) sandbox: &'a str,
+    pub(crate) interface: &'a str,
+    pub(crate) namespace: &'a netns::Namespace,
+    pub(crate) addresses: &'a [(Subnet, IpAddr)],
+}
+
+fn bridge_mac(options: &BridgeOptions) -> [u8; 6] {
+    options.ranges().next().map_or([0x0a, 0x58, 0, 0, 0, 1], |range| mac(range.gateway))
+}
+
+fn make(socket: &mut Socket, options: &BridgeOptions) -> Result<u32, Error> {
+    let name = &options.bridge;
+    let fail = |refusal: Refusal| Error::kernel("create bridge", name, refusal);
+    let mut batch = Batch::new();
+    rtnl::add_bridge(&mut batch, &BridgeLink { name, mac: bridge_mac(options), mtu: options.mtu });
+    match socket.request(batch) {
+        Ok(()) => {}
+        Err(refusal) if refusal.errno == Errno::EXIST => {}
+        Err(refusal) => return Err(fail(refusal)),
+    }
+    let link = rtnl::link_by_name(socket, name).map_err(fail)?;
+    match link {
+        Some(link) if link.kind == "bridge" => Ok(link.index),
+        Some(link) => Err(Error::config(
+            name,
+            format!("a link of this name is there and is no bridge but a {:?}; choose another name", link.kind),
+        )),
+        None => Err(fail(Errno::NODEV.into())),
+    }
+}
+
+fn address(socket: &mut Socket, options: &BridgeOptions, index: u32) -> Result<(), Error> {
+    let mut batch = Batch::new();
+    if options.gateway {
+        for range in options.ranges() {
+            rtnl::add_address(&mut batch, index, range.subnet.with(range.gateway));
+        }
+    }
+    rtnl::set_up(&mut batch, &options.bridge);
+    let refusals = socket.request_each(batch).map_err(|e| Error::kernel("set up bridge", &options.bridge, e))?;
+    match refusals.into_iter().find(|refusal| refusal.errno != Errno::EXIST) {
+        Some(refusal) => Err(Error::kernel("set up bridge", &options.bridge, refusal)),
+        None => Ok(()),
+    }
+}
+
+/// What is done within the pod's namespace.
+struct Inside {
+    interface: String,
+    ipv6: bool,
+    addresses: Vec<(Subnet, IpAddr)>,
+    routes: Vec<Route>,
+}
+
+impl Inside {
+    fn set_up(self) -> Result<(), Error> {
+        let fail = |refusal: Refusal| Error::kernel("set up", format!("{} in the pod", self.interface), refusal);
+        let mut socket = Socket::route().map_err(|e| Error::kernel("open", "rtnetlink socket in the pod", e))?;
+        let link = rtnl::link_by_name(&mut socket, &self.interface).map_err(fail)?;
+        let link = link.ok_or_else(|| fail(Errno::NODEV.into()))?;
+        let mut batch = Batch::new();
+        if !self.ipv6 {
+            rtnl::without_ipv6(&mut batch, &self.interface);
+        }
+        rtnl::set_up(&mut batch, &self.interface);
+        for (address, _) in &self.addresses {
+            rtnl::add_address(&mut batch, link.index, *address);
+        }
+        for route in &self.routes {
+            let via = self.addresses.iter().find(|(a, _)| a.address.is_ipv4() == route.dst.address.is_ipv4());
+            rtnl::add_route(&mut batch, link.index, route.dst, route.gw.or(via.map(|(_, gateway)| *gateway)));
+        }
+        socket.request(batch).map_err(fail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_links_fit_and_are_told_apart() {
+        let id = "0123456789abcdef";
+        assert_eq!(host_link(id), "pin0123456789a");
+        for sandbox in [id, "x", "Zz", "a-pod-with-a-name"] {
+            assert!(is_host_link(&host_link(sandbox)), "{sandbox}");
+            assert!(host_link(sandbox).len() <= rtnl::NAME_MAX);
+        }
+        assert_ne!(host_link("x"), host_link("y"));
+        for other in ["pinion0", "eth0", "pin0123456789", "pin0123456789ag", "pinXXXXXXXXXXX"] {
+            assert!(!is_host_link(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A network's configuration list, as the elements that carry it out.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::{Config, Error, bridge::BridgeOptions};
+
+/// Versions of the specification that are understood.
+const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// A network: its elements are carried out in order to attach a pod, and in reverse to detach it.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) elements: Vec<Element>,
+    pub(crate) disable_check: bool,
+    pub(crate) disable_gc: bool,
+    /// The list as it was read; none for the built-in network.
+    pub(crate) list: Option<Value>,
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// One element of a chain.
+#[derive(Clone, Debug)]
+pub(crate) enum Element {
+    /// `bridge` with `host-local`, done here.
+    Bridge(BridgeOptions),
+    /// `loopback`, done here.
+    Loopback,
+    /// `portmap` behind a bridge that is done here, done here.
+    Portmap,
+    /// Any other: a program.
+    Exec(Plugin),
+}
+
+/// A plugin that is a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Plugin {
+    pub(crate) kind: String,
+    pub(crate) config: Map<String, Value>,
+}
+
+impl Plugin {
+    /// Whether it asked for an argument.
+    pub(crate) fn has_capability(&self, name: &str) -> bool {
+        self.config.get("capabilities").and_then(|c| c.get(name)).and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+impl Chain {
+    /// The built-in network.
+    pub(crate) fn embedded(config: &Config) -> Result<Self, Error> {
+        let elements = vec![Element::Bridge(BridgeOptions::embedded(config)?), Element::Portmap];
+        let (name, version) = ("pinion".into(), "1.1.0".into());
+        Ok(Self { name, version, elements, disable_check: true, disable_gc: true, list: None, file: None })
+    }
+
+    /// A list, or a configuration of one plugin; the error is without the file's name.
+    pub(crate) fn parse(value: Value) -> Result<Self, String> {
+        let list = as_list(value)?;
+        let text = |key: &str| list.get(key).and_then(Value::as_str);
+        let name = text("name").ok_or("it has no \"name\"")?;
+        if !valid_network(name) {
+            return Err(format!("name {name:?} is not valid: letters, digits, and . _ - behind the first"));
+        }
+        let version = version(&list)?;
+        let flag = |key: &str| list.get(key).is_some_and(|v| v.as_bool().unwrap_or_else(|| v.as_str() == Some("true")));
+        let plugins = list.get("plugins").and_then(Value::as_array).ok_or("it has no list \"plugins\"")?;
+        if plugins.is_empty() {
+            return Err("its list \"plugins\" is empty".into());
+        }
+        let mut elements = Vec::with_capacity(plugins.len());
+        for (index, plugin) in plugins.iter().enumerate() {
+            let element = element(plugin, &elements).map_err(|e| format!("plugins[{index}]: {e}"))?;
+            elements.push(element);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            version,
+            elements,
+            disable_check: flag("disableCheck"),
+            disable_gc: flag("disableGC"),
+            list: Some(list),
+            file: None,
+        })
+    }
+
+    pub(crate) fn of_file(mut self, file: &Path) -> Self {
+        self.file = Some(file.to_owned());
+        self
+    }
+
+    /// Whether the chain has ports mapped by our firewall.
+    pub(crate) fn maps_ports(&self) -> bool {
+        self.elements.iter().any(|element| matches!(element, Element::Portmap))
+    }
+
+    /// The plugins that are programs.
+    pub(crate) fn plugins(&self) -> impl DoubleEndedIterator<Item = &Plugin> {
+        self.elements.iter().filter_map(|element| match element {
+            Element::Exec(plugin) => Some(plugin),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn bridge(&self) -> Option<&BridgeOptions> {
+        self.elements.iter().find_map(|element| match element {
+            Element::Bridge(options) => Some(options),
+            _ => None,
+        })
+    }
+
+    /// Versions are of one digit each, so they compare as texts.
+    pub(crate) fn is_at_least(&self, version: &str) -> bool {
+        self.version.as_str() >= version
+    }
+}
+
+fn valid_network(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    name.len() <= 200 && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric) && name.bytes().all(plain)
+}
+
+/// A configuration of one plugin (`.conf`) becomes a list of one.
+fn as_list(value: Value) -> Result<Value, String> {
+    let Value::Object(object) = value else { return Err("it is no JSON object".into()) };
+    if object.contains_key("plugins") || !object.contains_key("type") {
+        return Ok(Value::Object(object));
+    }
+    let mut list = Map::new();
+    for key in ["name", "cniVersion"] {
+        list.extend(object.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    list.insert("plugins".into(), Value::Array(vec![Value::Object(object)]));
+    Ok(Value::Object(list))
+}
+
+/// The newest of `cniVersions` (1.1.0) that is understood, else `cniVersion`.
+fn version(list: &Value) -> Result<String, String> {
+    let many = list.get("cniVersions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let one = list.get("cniVersion").and_then(Value::as_str);
+    let best = many.iter().filter_map(Value::as_str).chain(one).filter(|v| VERSIONS.contains(v)).max();
+    let said = one.unwrap_or("(none)");
+    best.map(str::to_owned).ok_or_else(|| format!("cniVersion {said} is not supported; {} are", VERSIONS.join(", ")))
+}
+
+fn element(plugin: &Value, before: &[Element]) -> Result<Element, String> {
+    let config = plugin.as_object().ok_or("it is no JSON object")?;
+    let kind = config.get("type").and_then(Value::as_str).ok_or("it has no \"type\"")?;
+    if kind.is_empty() || kind.contains('/') || kind == "." || kind == ".." || kind.contains('\0') {
+        return Err(format!("type {kind:?} cannot be a program's name"));
+    }
+    let only = |keys: &[&str]| config.keys().all(|key| keys.contains(&key.as_str()));
+    match kind {
+        "bridge" if before.is_empty() => {
+            if let Some(options) = BridgeOptions::parse(plugin) {
+                return options.map(Element::Bridge);
+            }
+        }
+        "loopback" if only(&["type", "name", "cniVersion"]) => return Ok(Element::Loopback),
+        "portmap" if matches!(before, [Element::Bridge(_), ..]) => {
+            let snat = config.get("snat").is_none_or(|snat| snat == &Value::Bool(true));
+            let asked = config.get("capabilities").and_then(|c| c.get("portMappings")) == Some(&Value::Bool(true));
+            if snat && asked && only(&["type", "capabilities", "snat", "backend"]) {
+                return Ok(Element::Portmap);
+            }
+        }
+        _ => {}
+    }
+    Ok(Element::Exec(Plugin { kind: kind.to_owned(), config: config.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kinds(chain: &Chain) -> Vec<String> {
+        let kind = |element: &Element| match element {
+            Element::Bridge(options) => format!("bridge {}", options.bridge),
+            Element::Loopback => "loopback".into(),
+            Element::Portmap => "portmap".into(),
+            Element::Exec(plugin) => format!("exec {}", plugin.kind),
+        };
+        chain.elements.iter().map(kind).collect()
+    }
+
+    fn bridge() -> Value {
+        json!({"type": "bridge", "bridge": "b0", "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}})
+    }
+
+    fn portmap() -> Value {
+        json!({"type": "portmap", "capabilities": {"portMappings": true}})
+    }
+
+    #[test]
+    fn what_is_understood_whole_is_done_here() {
+        let list = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [bridge(), portmap(), {"type": "tuning"}]});
+        assert_eq!(kinds(&Chain::parse(list).unwrap()), ["bridge b0", "portmap", "exec tuning"]);
+    }
+
+    #[test]
+    fn an_option_we_do_not_know_makes_it_the_plugins_matter() {
+        for (key, value) in [("vlan", json!(5)), ("promiscMode", json!(true)), ("ipam", json!({"type": "dhcp"}))] {
+            let mut plugin = bridge();
+            plugin[key] = value;
+            let list = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [plugin, portmap()]});
+            assert_eq!(kinds(&Chain::parse(list).unwrap()), ["exec bridge", "exec portmap"], "{key}");
+        }
+    }
+
+    #[test]
+    fn a_single_configuration_is_a_list_of_one() {
+        let mut conf = bridge();
+        conf["name"] = json!("n");
+        conf["cniVersion"] = json!("0.4.0");
+        let chain = Chain::parse(conf).unwrap();
+        assert_eq!((kinds(&chain), chain.version.as_str()), (vec!["bridge b0".to_owned()], "0.4.0"));
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let list = |plugins: Value| json!({"cniVersion": "1.0.0", "name": "n", "plugins": plugins});
+        let cases = [
+            (json!([]), "no JSON object"),
+            (json!({}), "no \"name\""),
+            (json!({"name": "../x", "cniVersion": "1.0.0", "plugins": []}), "not valid"),
+            (json!({"name": "n", "cniVersion": "0.2.0", "plugins": [{"type": "x"}]}), "0.2.0 is not supported"),
+            (list(json!([])), "is empty"),
+            (list(json!([{}])), "plugins[0]: it has no \"type\""),
+            (list(json!([{"type": "../../bin/sh"}])), "cannot be a program's name"),
+            (list(json!([{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/31"}}])), "too small"),
+        ];
+        for (value, expected) in cases {
+            let error = Chain::parse(value).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

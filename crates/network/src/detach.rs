@@ -1,0 +1,123 @@
+//! Detaching a pod, by what is on record of it: its network may be configured otherwise by now, its namespace gone.
+//!
+//! ```text
+//! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record gone
+//! ```
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    Error, Network,
+    attach::valid_sandbox,
+    bridge::host_link,
+    cni::{Call, Chain, Element},
+    ledger::Record,
+    network::{Inner, lock},
+};
+
+impl Network {
+    /// Detaches a pod; unknown ones succeed, and so does one whose namespace is gone. Ports are free when it returns; the
+    /// link and its address within some 50 ms, in the background, with the ledger keeping the intent ([`Network::settle`]
+    /// waits for it). It goes on to its end when the caller stops waiting.
+    ///
+    /// # Errors
+    /// When a plugin's `DEL` fails: call again. What did succeed is not undone.
+    pub async fn detach(&self, sandbox: &str) -> Result<(), Error> {
+        valid_sandbox(sandbox)?;
+        let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
+        let work = async move { undo(&inner, &id, None).await };
+        let finished = tokio::spawn(work).await;
+        finished.map_err(|e| Error::kernel("detach", sandbox, std::io::Error::other(e)))?
+    }
+
+    /// Asks the plugins whether an attachment is as they left it (`CHECK`, from CNI 0.4.0 on).
+    ///
+    /// # Errors
+    /// What a plugin finds wrong.
+    pub async fn check(&self, sandbox: &str) -> Result<(), Error> {
+        valid_sandbox(sandbox)?;
+        let Some(record) = self.inner.ledger.get(sandbox).and_then(|entry| entry.record) else { return Ok(()) };
+        let chain = self.inner.chain_of(record.list.as_ref())?;
+        if chain.disable_check || !chain.is_at_least("0.4.0") {
+            return Ok(());
+        }
+        let call = call(&record, Some(&record.ns_path));
+        for plugin in chain.plugins() {
+            self.inner.programs.call("CHECK", &chain, plugin, call, record.result.as_ref()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
+    Call { pod: &record.pod, ns_path, interface: &record.interface, ports: &record.all_ports }
+}
+
+/// Undoes an attachment, whole or begun. `begun` is what a failed attachment knows beyond its record.
+pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
+    let entry = inner.ledger.get(sandbox);
+    if entry.is_some() {
+        inner.ledger.leave(sandbox)?;
+    }
+    // The firewall first: no packet goes to an address that another pod may get.
+    inner.firewall.remove_ports(sandbox)?;
+    let known = begun.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
+    let chain = match &known {
+        Some(record) => inner.chain_of(record.list.as_ref())?,
+        // Never attached, or its record cannot be read: what the built-in network may have made is taken away.
+        None => Arc::clone(&inner.embedded),
+    };
+    if let Some(record) = &known {
+        delete(inner, &chain, record).await?;
+    }
+    if entry.is_some() || known.as_ref().is_some_and(|record| !record.addresses.is_empty()) {
+        leave(inner, &chain, sandbox);
+    }
+    lock(&inner.session).remove(sandbox);
+    Ok(())
+}
+
+/// `DEL` of the plugins, in reverse.
+async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<(), Error> {
+    let ns_path = record.ns_path.exists().then_some(record.ns_path.as_path());
+    // Before 0.4.0 there was no result to give.
+    let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
+    for plugin in chain.plugins().collect::<Vec<_>>().into_iter().rev() {
+        inner.programs.call("DEL", chain, plugin, call(record, ns_path), previous).await?;
+    }
+    Ok(())
+}
+
+/// The link by and by, then what depends on its being gone.
+fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
+    let (theirs, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
+    if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
+        return told(&sandbox, finish(&theirs, &chain, &sandbox));
+    }
+    let link = host_link(&sandbox);
+    // The queue is part of what it works for: a strong reference would keep both for ever.
+    let weak = Arc::downgrade(&theirs);
+    drop(theirs);
+    inner.removal.push(link, move |gone| {
+        let outcome = gone.and_then(|()| weak.upgrade().map_or(Ok(()), |inner| finish(&inner, &chain, &sandbox)));
+        told(&sandbox, outcome);
+    });
+}
+
+fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
+    if let Some(leases) = inner.leases(chain)? {
+        let addresses = inner.ledger.get(sandbox).and_then(|entry| entry.record).map(|record| record.addresses);
+        match addresses.filter(|addresses| !addresses.is_empty()) {
+            Some(addresses) => leases.release(&addresses, sandbox)?,
+            None => leases.release_unless(|owner| owner != sandbox)?,
+        }
+    }
+    inner.ledger.remove(sandbox)
+}
+
+/// No one waits for this outcome; the reconciler tries again.
+fn told(sandbox: &str, outcome: Result<(), Error>) {
+    if let Err(error) = outcome {
+        tracing::warn!(sandbox, %error, "a pod's network is not gone yet");
+    }
+}

@@ -1,0 +1,203 @@
+//! Leases: a file for each address, named by it and made with `O_EXCL`, so no address is given twice, to whomever.
+//!
+//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same folder. On a
+//! tmpfs nothing is synced; after a reboot no lease is true any more.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Range;
+use crate::{
+    Error,
+    subnet::{address, number},
+};
+
+/// Leases of one network.
+#[derive(Clone, Debug)]
+pub(crate) struct Leases {
+    network: String,
+    folder: PathBuf,
+}
+
+impl Leases {
+    pub(crate) fn open(network: &str, folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|e| Error::path("create", folder, e))?;
+        Ok(Self { network: network.to_owned(), folder: folder.to_owned() })
+    }
+
+    /// A file lock: plugins in other processes honour it too.
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.folder.join("lock");
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let lock = open.map_err(|e| Error::path("open", &path, e))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::path("lock", &path, e))?;
+        Ok(lock)
+    }
+
+    /// The next free address behind the one given last, so that an address rests as long as it can.
+    pub(crate) fn take(
+        &self,
+        set: usize,
+        ranges: &[Range],
+        owner: &str,
+        interface: &str,
+    ) -> Result<(IpAddr, Range), Error> {
+        let _lock = self.lock()?;
+        let last_path = self.folder.join(format!("last_reserved_ip.{set}"));
+        let last = fs::read_to_string(&last_path).ok().and_then(|text| text.trim().parse::<IpAddr>().ok());
+        let start = last.and_then(|last| ranges.iter().position(|r| r.contains(last)).map(|at| (at, last)));
+        // Read only once an address turns out to be taken.
+        let mut taken: Option<HashSet<IpAddr>> = None;
+        for (range, candidate) in candidates(ranges, start) {
+            if range.is_reserved(candidate) || taken.as_ref().is_some_and(|taken| taken.contains(&candidate)) {
+                continue;
+            }
+            let path = self.folder.join(candidate.to_string());
+            match OpenOptions::new().create_new(true).write(true).open(&path) {
+                Ok(mut file) => {
+                    let written = file.write_all(format!("{owner}\r\n{interface}").as_bytes());
+                    let written = written.and_then(|()| fs::write(&last_path, candidate.to_string()));
+                    if let Err(e) = written {
+                        // The write's error is the one to tell.
+                        let _ = fs::remove_file(&path);
+                        return Err(Error::path("write", &path, e));
+                    }
+                    return Ok((candidate, range));
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    taken = Some(self.all()?.into_iter().map(|(address, _)| address).collect());
+                }
+                Err(e) => return Err(Error::path("create", &path, e)),
+            }
+        }
+        let subnets: Vec<String> = ranges.iter().map(|range| range.subnet.to_string()).collect();
+        let leased = self.all()?.iter().filter(|(ip, _)| ranges.iter().any(|r| r.contains(*ip))).count();
+        Err(Error::Exhausted { network: self.network.clone(), subnet: subnets.join(", "), leased })
+    }
+
+    /// Gives back what a sandbox has.
+    pub(crate) fn release(&self, addresses: &[IpAddr], owner: &str) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        for address in addresses {
+            self.remove(*address, |has| has == owner)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what belongs to no one: also a lease that a crash left without an owner.
+    pub(crate) fn release_unless(&self, owns: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        for (address, _) in self.all()? {
+            self.remove(address, |has| !owns(has))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, address: IpAddr, matches: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let path = self.folder.join(address.to_string());
+        match fs::read_to_string(&path) {
+            Ok(text) if matches(owner(&text)) => fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e)),
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(Error::path("read", &path, e)),
+        }
+    }
+
+    /// Every lease and its owner.
+    pub(crate) fn all(&self) -> Result<Vec<(IpAddr, String)>, Error> {
+        let fail = |e| Error::path("read", &self.folder, e);
+        let mut leases = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            let text = fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
+            leases.push((address, owner(&text).to_owned()));
+        }
+        Ok(leases)
+    }
+}
+
+fn owner(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim()
+}
+
+/// Every address of the ranges once, from behind `start` and round.
+fn candidates(ranges: &[Range], start: Option<(usize, IpAddr)>) -> impl Iterator<Item = (Range, IpAddr)> {
+    let span = |range: Range, from: u128, to: u128| (from..=to).map(move |n| (range, address(n, range.subnet.address)));
+    let (at, behind) = start.map_or((0, None), |(at, last)| (at, Some(number(last))));
+    let head = ranges.get(at).copied().zip(behind).map(|(r, last)| span(r, last + 1, number(r.last)));
+    let skip = usize::from(behind.is_some());
+    let rest: Vec<Range> = ranges.iter().cycle().skip(at + skip).take(ranges.len() - skip).copied().collect();
+    let rest = rest.into_iter().flat_map(move |r| span(r, number(r.first), number(r.last)));
+    let tail = ranges.get(at).copied().zip(behind).map(|(r, last)| span(r, number(r.first), last));
+    head.into_iter().flatten().chain(rest).chain(tail.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leases(folder: &tempfile::TempDir) -> Leases {
+        Leases::open("test", folder.path()).unwrap()
+    }
+
+    fn range(subnet: &str) -> Range {
+        Range::whole(subnet.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn addresses_rest_as_long_as_they_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&folder), [range("10.1.0.0/29")]);
+        let take = |owner: &str| leases.take(0, &ranges, owner, "eth0").map(|(ip, _)| ip.to_string());
+        assert_eq!(take("a").unwrap(), "10.1.0.2");
+        assert_eq!(take("b").unwrap(), "10.1.0.3");
+        leases.release(&["10.1.0.2".parse().unwrap()], "a").unwrap();
+        assert_eq!(take("c").unwrap(), "10.1.0.4", "10.1.0.2 was used last but one");
+        assert_eq!(take("d").unwrap(), "10.1.0.5");
+        assert_eq!(take("e").unwrap(), "10.1.0.6");
+        assert_eq!(take("f").unwrap(), "10.1.0.2");
+        let error = take("g").unwrap_err().to_string();
+        assert!(error.contains("10.1.0.0/29") && error.contains("5 leased"), "{error}");
+    }
+
+    #[test]
+    fn only_the_owner_gives_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&folder), [range("fd00::/64")]);
+        let (ip, _) = leases.take(0, &ranges, "a", "eth0").unwrap();
+        leases.release(&[ip], "b").unwrap();
+        assert_eq!(leases.all().unwrap(), [(ip, "a".to_owned())]);
+        leases.release_unless(|owner| owner == "a").unwrap();
+        assert_eq!(leases.all().unwrap().len(), 1);
+        leases.release_unless(|_| false).unwrap();
+        assert!(leases.all().unwrap().is_empty());
+    }
+
+    #[test]
+    fn two_ranges_are_walked_round() {
+        let ranges = [range("10.1.0.0/30"), range("10.2.0.0/30")];
+        let all = |start| candidates(&ranges, start).map(|(_, ip)| ip.to_string()).collect::<Vec<_>>();
+        assert_eq!(all(None), ["10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2"]);
+        assert_eq!(all(Some((1, "10.2.0.1".parse().unwrap()))), ["10.2.0.2", "10.1.0.1", "10.1.0.2", "10.2.0.1"]);
+    }
+
+    #[test]
+    fn no_address_is_given_twice_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&folder), [range("10.1.0.0/24")]);
+        let taken: HashSet<IpAddr> = std::thread::scope(|scope| {
+            let take = || (0..16).map(|_| leases.take(0, &ranges, "x", "eth0").unwrap().0).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(taken.len(), 128);
+    }
+}

@@ -1,0 +1,159 @@
+//! Ranges of addresses, and the `ipam` part of a CNI configuration.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use serde::Deserialize;
+
+use crate::subnet::{Subnet, bits, number};
+
+/// Where addresses come from: one address for each set of ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostLocal {
+    pub(crate) sets: Vec<Vec<Range>>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// A range within a subnet, with the subnet's gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) subnet: Subnet,
+    pub(crate) first: IpAddr,
+    pub(crate) last: IpAddr,
+    pub(crate) gateway: IpAddr,
+}
+
+/// A route of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    pub(crate) dst: Subnet,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gw: Option<IpAddr>,
+}
+
+impl Range {
+    /// All addresses of a subnet but the first, which is the gateway's.
+    pub(crate) fn whole(subnet: Subnet) -> Result<Self, String> {
+        Self::new(subnet, None, None, None)
+    }
+
+    fn new(
+        subnet: Subnet,
+        first: Option<IpAddr>,
+        last: Option<IpAddr>,
+        gateway: Option<IpAddr>,
+    ) -> Result<Self, String> {
+        if bits(subnet.address) - subnet.prefix < 2 {
+            return Err(format!("subnet {subnet} is too small to have pods: at most /{}", bits(subnet.address) - 2));
+        }
+        if subnet != subnet.masked() {
+            return Err(format!("subnet {subnet} has host bits set; write {}", subnet.masked()));
+        }
+        let first = first.unwrap_or_else(|| subnet.first_usable());
+        let last = last.unwrap_or_else(|| subnet.last_usable());
+        for address in [first, last] {
+            if !subnet.contains(address) {
+                return Err(format!("address {address} is not in subnet {subnet}"));
+            }
+        }
+        if number(first) > number(last) {
+            return Err(format!("the range from {first} to {last} is empty"));
+        }
+        Ok(Self { subnet, first, last, gateway: gateway.unwrap_or_else(|| subnet.first_usable()) })
+    }
+
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.subnet.contains(address) && (number(self.first)..=number(self.last)).contains(&number(address))
+    }
+
+    /// An address no pod can have: the gateway's.
+    pub(crate) fn is_reserved(&self, address: IpAddr) -> bool {
+        address == self.gateway
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawRange {
+    subnet: Subnet,
+    range_start: Option<IpAddr>,
+    range_end: Option<IpAddr>,
+    gateway: Option<IpAddr>,
+}
+
+impl TryFrom<RawRange> for Range {
+    type Error = String;
+
+    fn try_from(raw: RawRange) -> Result<Self, String> {
+        Self::new(raw.subnet, raw.range_start, raw.range_end, raw.gateway)
+    }
+}
+
+/// `ipam` of a configuration; a key that is not here makes it the plugin's matter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawHostLocal {
+    #[serde(rename = "type")]
+    _kind: String,
+    subnet: Option<Subnet>,
+    range_start: Option<IpAddr>,
+    range_end: Option<IpAddr>,
+    gateway: Option<IpAddr>,
+    #[serde(default)]
+    ranges: Vec<Vec<RawRange>>,
+    #[serde(default)]
+    routes: Vec<Route>,
+    data_dir: Option<PathBuf>,
+}
+
+impl HostLocal {
+    /// `None` when the configuration has something that only the plugin understands.
+    pub(crate) fn parse(ipam: &serde_json::Value) -> Option<Result<Self, String>> {
+        let raw: RawHostLocal = serde_json::from_value(ipam.clone()).ok()?;
+        Some(Self::from_raw(raw))
+    }
+
+    fn from_raw(raw: RawHostLocal) -> Result<Self, String> {
+        let mut sets = Vec::new();
+        if let Some(subnet) = raw.subnet {
+            sets.push(vec![Range::new(subnet, raw.range_start, raw.range_end, raw.gateway)?]);
+        }
+        for set in raw.ranges {
+            sets.push(set.into_iter().map(Range::try_from).collect::<Result<Vec<_>, _>>()?);
+        }
+        if sets.is_empty() || sets.iter().any(Vec::is_empty) {
+            return Err("ipam: it has no ranges".into());
+        }
+        Ok(Self { sets, routes: raw.routes, data_dir: raw.data_dir })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_ranges() {
+        let old = HostLocal::parse(&json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9"}));
+        let old = old.unwrap().unwrap();
+        assert_eq!(old.sets[0][0].first.to_string(), "10.1.0.9");
+        assert_eq!(old.sets[0][0].gateway.to_string(), "10.1.0.1");
+        let new = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0"}]});
+        assert_eq!(HostLocal::parse(&new).unwrap().unwrap().sets.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_is_told() {
+        for bad in ["10.1.0.0/31", "10.1.0.7/24"] {
+            assert!(HostLocal::parse(&json!({"type": "host-local", "subnet": bad})).unwrap().is_err(), "{bad}");
+        }
+        assert!(HostLocal::parse(&json!({"type": "host-local"})).unwrap().is_err());
+        assert!(
+            HostLocal::parse(&json!({"type": "host-local", "subnet": "10.1.0.0/24", "resolvConf": "/x"})).is_none()
+        );
+    }
+}

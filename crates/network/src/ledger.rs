@@ -1,0 +1,153 @@
+//! What is attached, or about to be, or about to go: on record before the kernel knows of it.
+//!
+//! ```text
+//! (none) ── write ──→ <sandbox>.json ── leave ──→ <sandbox>.leaving ── remove ──→ (none)
+//! ```
+//! A record is written beside and renamed, without a sync: what it tells of is gone after a reboot, too.
+
+use std::{
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, PodRef, PortMapping, nft::Mapping};
+
+/// A pod's attachment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) pod: PodRef,
+    pub(crate) ns_path: PathBuf,
+    pub(crate) interface: String,
+    /// The CNI list it was attached by; none: the built-in network.
+    pub(crate) list: Option<serde_json::Value>,
+    /// The pod's addresses as soon as they are known.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Those ports that our firewall maps.
+    pub(crate) ports: Vec<PortMapping>,
+    /// All ports, for plugins.
+    pub(crate) all_ports: Vec<PortMapping>,
+    /// The result, for plugins' DEL and CHECK.
+    pub(crate) result: Option<serde_json::Value>,
+}
+
+impl Record {
+    /// What the firewall is to have for this pod: for each port the first address of each family.
+    pub(crate) fn mappings(&self) -> Vec<Mapping> {
+        let mut mappings = Vec::new();
+        for port in self.ports.iter().filter(|port| port.host_port != 0) {
+            let host_ip = port.host_ip.filter(|ip| !ip.is_unspecified());
+            for ipv4 in [true, false] {
+                if port.host_ip.is_some_and(|ip| ip.is_ipv4() != ipv4) {
+                    continue;
+                }
+                let Some(address) = self.addresses.iter().find(|ip| ip.is_ipv4() == ipv4) else { continue };
+                mappings.push(Mapping {
+                    protocol: port.protocol,
+                    host_ip,
+                    host_port: port.host_port,
+                    address: *address,
+                    port: port.container_port,
+                });
+            }
+        }
+        mappings
+    }
+}
+
+/// The folder of records.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    folder: PathBuf,
+}
+
+/// A name found in the ledger.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) sandbox: String,
+    pub(crate) leaving: bool,
+    /// None when the file cannot be read: its sandbox is known by the file's name.
+    pub(crate) record: Option<Record>,
+}
+
+impl Ledger {
+    pub(crate) fn open(folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|e| Error::path("create", folder, e))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    fn here(&self, sandbox: &str) -> PathBuf {
+        self.folder.join(format!("{sandbox}.json"))
+    }
+
+    fn going(&self, sandbox: &str) -> PathBuf {
+        self.folder.join(format!("{sandbox}.leaving"))
+    }
+
+    pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
+        let (beside, path) = (self.folder.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
+        let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
+        fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e))?;
+        fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e))
+    }
+
+    pub(crate) fn is_here(&self, sandbox: &str) -> bool {
+        self.here(sandbox).exists()
+    }
+
+    pub(crate) fn is_leaving(&self, sandbox: &str) -> bool {
+        self.going(sandbox).exists()
+    }
+
+    /// The record of a sandbox, be it leaving or not.
+    pub(crate) fn get(&self, sandbox: &str) -> Option<Entry> {
+        for (path, leaving) in [(self.here(sandbox), false), (self.going(sandbox), true)] {
+            if let Ok(text) = fs::read(&path) {
+                return Some(Entry {
+                    sandbox: sandbox.to_owned(),
+                    leaving,
+                    record: serde_json::from_slice(&text).ok(),
+                });
+            }
+        }
+        None
+    }
+
+    /// The attachment is to be undone; from now on it is, whoever lives.
+    pub(crate) fn leave(&self, sandbox: &str) -> Result<(), Error> {
+        let path = self.here(sandbox);
+        ignore_missing(fs::rename(&path, self.going(sandbox))).map_err(|e| Error::path("rename", &path, e))
+    }
+
+    pub(crate) fn remove(&self, sandbox: &str) -> Result<(), Error> {
+        for path in [self.here(sandbox), self.going(sandbox)] {
+            ignore_missing(fs::remove_file(&path)).map_err(|e| Error::path("remove", &path, e))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
+        let fail = |e| Error::path("read", &self.folder, e);
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            let name = name.to_string_lossy();
+            // What a crash left beside its name was never true.
+            let Some((sandbox, kind)) = name.rsplit_once('.').filter(|_| !name.starts_with('.')) else { continue };
+            if !matches!(kind, "json" | "leaving") {
+                continue;
+            }
+            entries.extend(self.get(sandbox));
+        }
+        Ok(entries)
+    }
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,105 @@
+//! Encodes messages, one behind the other, into one buffer.
+
+use super::REQUEST;
+
+/// Length of `struct nlmsghdr`.
+pub(crate) const HEADER: usize = 16;
+/// `NLA_F_NESTED`
+const NESTED: u16 = 1 << 15;
+
+/// Messages that go to the kernel in one system call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    pub(super) buffer: Vec<u8>,
+    /// Where each message begins.
+    pub(super) starts: Vec<usize>,
+}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        Self { buffer: Vec::with_capacity(1024), starts: Vec::with_capacity(8) }
+    }
+
+    /// How many messages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// One message: its type, flags beside `NLM_F_REQUEST`, the family's header, and attributes.
+    pub(crate) fn message(&mut self, kind: u16, flags: u16, family: &[u8], attributes: impl FnOnce(&mut Self)) {
+        let start = self.buffer.len();
+        self.starts.push(start);
+        self.buffer.extend_from_slice(&[0; 4]);
+        self.buffer.extend_from_slice(&kind.to_ne_bytes());
+        self.buffer.extend_from_slice(&(flags | REQUEST).to_ne_bytes());
+        // Sequence and port: the socket's matter.
+        self.buffer.extend_from_slice(&[0; 8]);
+        self.buffer.extend_from_slice(family);
+        self.pad();
+        attributes(self);
+        let length = u32::try_from(self.buffer.len() - start).expect("a message is shorter than 4 GiB");
+        self.buffer[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, kind: u16, value: &[u8]) {
+        let length = u16::try_from(4 + value.len()).expect("an attribute is shorter than 64 KiB");
+        self.buffer.extend_from_slice(&length.to_ne_bytes());
+        self.buffer.extend_from_slice(&kind.to_ne_bytes());
+        self.buffer.extend_from_slice(value);
+        self.pad();
+    }
+
+    pub(crate) fn byte(&mut self, kind: u16, value: u8) {
+        self.bytes(kind, &[value]);
+    }
+
+    /// In the machine's byte order, as rtnetlink has it.
+    pub(crate) fn number(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_ne_bytes());
+    }
+
+    /// In network byte order, as nftables has it.
+    pub(crate) fn big_endian(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
+    /// With its final zero.
+    pub(crate) fn text(&mut self, kind: u16, value: &str) {
+        let mut bytes = Vec::with_capacity(value.len() + 1);
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.push(0);
+        self.bytes(kind, &bytes);
+    }
+
+    pub(crate) fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
+        self.nest_behind(kind, &[], inside);
+    }
+
+    /// A nest that begins with a header of its own, as `VETH_INFO_PEER` with an `ifinfomsg`.
+    pub(crate) fn nest_behind(&mut self, kind: u16, header: &[u8], inside: impl FnOnce(&mut Self)) {
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; 2]);
+        self.buffer.extend_from_slice(&(kind | NESTED).to_ne_bytes());
+        self.buffer.extend_from_slice(header);
+        self.pad();
+        inside(self);
+        let length = u16::try_from(self.buffer.len() - start).expect("a nest is shorter than 64 KiB");
+        self.buffer[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    fn pad(&mut self) {
+        self.buffer.resize(self.buffer.len().next_multiple_of(4), 0);
+    }
+
+    pub(super) fn flag(&mut self, message: usize, flag: u16) {
+        let at = self.starts[message] + 6;
+        let flags = u16::from_ne_bytes([self.buffer[at], self.buffer[at + 1]]) | flag;
+        self.buffer[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
+    }
+
+    pub(super) fn number_from(&mut self, first: u32) {
+        for (index, start) in (0u32..).zip(&self.starts) {
+            self.buffer[start + 8..start + 12].copy_from_slice(&first.wrapping_add(index).to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Netlink: messages are encoded here, by hand, into one buffer per request and sent in one system call.
+//!
+//! Sources: netlink(7), rtnetlink(7), `linux/netlink.h`.
+
+mod batch;
+mod reply;
+mod socket;
+
+pub(crate) use batch::Batch;
+pub(crate) use reply::{attributes, find, text};
+pub(crate) use socket::{Refusal, Socket};
+
+/// `NLM_F_REQUEST`
+pub(crate) const REQUEST: u16 = 0x1;
+/// `NLM_F_ACK`
+pub(crate) const ACK: u16 = 0x4;
+/// `NLM_F_DUMP`
+pub(crate) const DUMP: u16 = 0x300;
+/// `NLM_F_EXCL`
+pub(crate) const EXCL: u16 = 0x200;
+/// `NLM_F_CREATE`
+pub(crate) const CREATE: u16 = 0x400;

@@ -1,0 +1,149 @@
+//! Expressions: what a rule is made of. Registers are 32 bits wide, numbered from 8; register 1 is the first four of them.
+
+use crate::netlink::Batch;
+
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+const NFTA_DATA_VALUE: u16 = 1;
+
+/// The register every value is loaded into, and what follows it by 32 bits.
+pub(super) const FIRST: u32 = 8;
+
+/// `meta` keys
+pub(super) const META_IIFNAME: u32 = 6;
+pub(super) const META_L4PROTO: u32 = 16;
+/// Length of an interface's name in a register.
+pub(super) const NAME: usize = 16;
+
+fn expression(m: &mut Batch, name: &str, data: impl FnOnce(&mut Batch)) {
+    m.nest(NFTA_LIST_ELEM, |m| {
+        m.text(NFTA_EXPR_NAME, name);
+        m.nest(NFTA_EXPR_DATA, data);
+    });
+}
+
+/// `meta <key>` into a register.
+pub(super) fn meta(m: &mut Batch, key: u32, register: u32) {
+    expression(m, "meta", |m| {
+        m.big_endian(1, register);
+        m.big_endian(2, key);
+    });
+}
+
+/// Bytes of the network header (base 1) or the transport header (base 2) into a register.
+pub(super) fn payload(m: &mut Batch, base: u32, offset: u32, length: u32, register: u32) {
+    expression(m, "payload", |m| {
+        m.big_endian(1, register);
+        m.big_endian(2, base);
+        m.big_endian(3, offset);
+        m.big_endian(4, length);
+    });
+}
+
+/// Stops the rule unless the first register equals `value`.
+pub(super) fn equals(m: &mut Batch, value: &[u8]) {
+    compare(m, 0, value);
+}
+
+/// Stops the rule if the first register equals `value`.
+pub(super) fn differs(m: &mut Batch, value: &[u8]) {
+    compare(m, 1, value);
+}
+
+fn compare(m: &mut Batch, operation: u32, value: &[u8]) {
+    expression(m, "cmp", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, operation);
+        m.nest(3, |m| m.bytes(NFTA_DATA_VALUE, value));
+    });
+}
+
+/// Masks the first register.
+pub(super) fn mask(m: &mut Batch, value: &[u8]) {
+    expression(m, "bitwise", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, FIRST);
+        m.big_endian(3, u32::try_from(value.len()).expect("a register is short"));
+        m.nest(4, |m| m.bytes(NFTA_DATA_VALUE, value));
+        m.nest(5, |m| m.bytes(NFTA_DATA_VALUE, &vec![0; value.len()]));
+    });
+}
+
+/// Stops the rule unless the first register is in the set.
+pub(super) fn is_in(m: &mut Batch, set: &str) {
+    lookup(m, set, |_| {});
+}
+
+/// Stops the rule if the first register is in the set.
+pub(super) fn is_not_in(m: &mut Batch, set: &str) {
+    lookup(m, set, |m| m.big_endian(5, 1));
+}
+
+/// Replaces the first registers by what the map has for them; stops the rule if it has nothing.
+pub(super) fn map(m: &mut Batch, map: &str) {
+    lookup(m, map, |m| m.big_endian(3, FIRST));
+}
+
+fn lookup(m: &mut Batch, set: &str, more: impl FnOnce(&mut Batch)) {
+    expression(m, "lookup", |m| {
+        m.text(1, set);
+        m.big_endian(2, FIRST);
+        more(m);
+    });
+}
+
+/// `fib daddr type` into the first register.
+pub(super) fn destination_type(m: &mut Batch) {
+    const ADDRTYPE: u32 = 3;
+    const DADDR: u32 = 2;
+    expression(m, "fib", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, ADDRTYPE);
+        m.big_endian(3, DADDR);
+    });
+}
+
+/// Stops the rule unless the connection's destination was translated.
+pub(super) fn destination_translated(m: &mut Batch) {
+    const STATUS: u32 = 2;
+    const IPS_DST_NAT: u32 = 1 << 5;
+    expression(m, "ct", |m| {
+        m.big_endian(1, FIRST);
+        m.big_endian(2, STATUS);
+    });
+    mask(m, &IPS_DST_NAT.to_ne_bytes());
+    differs(m, &0u32.to_ne_bytes());
+}
+
+/// `dnat to` the address in the first register and the port in `port`.
+pub(super) fn destination_nat(m: &mut Batch, family: u8, port: u32) {
+    const DNAT: u32 = 1;
+    expression(m, "nat", |m| {
+        m.big_endian(1, DNAT);
+        m.big_endian(2, family.into());
+        m.big_endian(3, FIRST);
+        m.big_endian(5, port);
+    });
+}
+
+/// `masquerade`
+pub(super) fn masquerade(m: &mut Batch) {
+    expression(m, "masq", |_| {});
+}
+
+/// A verdict: `drop` is 0; a jump is -3 with its chain.
+pub(super) fn verdict(m: &mut Batch, code: i32, chain: Option<&str>) {
+    const NFTA_DATA_VERDICT: u16 = 2;
+    expression(m, "immediate", |m| {
+        m.big_endian(1, 0);
+        m.nest(2, |m| {
+            m.nest(NFTA_DATA_VERDICT, |m| {
+                m.big_endian(1, code.cast_unsigned());
+                if let Some(chain) = chain {
+                    m.text(2, chain);
+                }
+            });
+        });
+    });
+}

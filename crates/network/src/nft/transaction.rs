@@ -1,0 +1,62 @@
+//! A transaction: all of its messages take effect, or none.
+
+use crate::netlink::{Batch, CREATE, Refusal, Socket};
+
+const NFNL_MSG_BATCH_BEGIN: u16 = 16;
+const NFNL_MSG_BATCH_END: u16 = 17;
+const SUBSYSTEM: u16 = 10;
+const ERESTART: i32 = 85;
+const ATTEMPTS: usize = 8;
+
+/// `struct nfgenmsg`
+pub(super) fn header(family: u8) -> [u8; 4] {
+    [family, 0, 0, 0]
+}
+
+/// `nfgenmsg` of a batch's ends: the subsystem in network byte order.
+const ENDS: [u8; 4] = [0, 0, 0, SUBSYSTEM as u8];
+
+pub(super) fn kind(message: u16) -> u16 {
+    (SUBSYSTEM << 8) | message
+}
+
+/// Messages to be done as one.
+pub(crate) struct Transaction {
+    batch: Batch,
+    family: u8,
+}
+
+impl Transaction {
+    pub(crate) fn new(family: u8) -> Self {
+        let mut batch = Batch::new();
+        batch.message(NFNL_MSG_BATCH_BEGIN, 0, &ENDS, |_| {});
+        Self { batch, family }
+    }
+
+    pub(super) fn add(&mut self, message: u16, flags: u16, attributes: impl FnOnce(&mut Batch)) {
+        self.batch.message(kind(message), flags, &header(self.family), attributes);
+    }
+
+    pub(super) fn create(&mut self, message: u16, attributes: impl FnOnce(&mut Batch)) {
+        self.add(message, CREATE, attributes);
+    }
+
+    /// Commits. The kernel tells `ERESTART` when another transaction came between; then none of this one was done.
+    pub(crate) fn commit(mut self, socket: &mut Socket) -> Result<(), Refusal> {
+        if self.batch.len() == 1 {
+            return Ok(());
+        }
+        let last = self.batch.len() - 1;
+        self.batch.message(NFNL_MSG_BATCH_END, 0, &ENDS, |_| {});
+        let mut outcome = socket.request_acknowledged(self.batch.clone(), last);
+        for _ in 1..ATTEMPTS {
+            match &outcome {
+                Err(refusal) if refusal.errno.raw_os_error() == ERESTART => {
+                    outcome = socket.request_acknowledged(self.batch.clone(), last);
+                }
+                _ => break,
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,141 @@
+//! Comparing ledger, kernel and living sandboxes, and removing what no one owns.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs,
+    sync::Arc,
+};
+
+use crate::{
+    Error, Network,
+    bridge::{self, host_link, is_host_link},
+    cni::Chain,
+    detach::undo,
+    ipam::Leases,
+    network::{INTERFACE, Inner, lock},
+    rtnl,
+};
+
+impl Network {
+    /// Removes what belongs to no living sandbox: attachments, links, addresses, ports. Sandboxes that were attached since
+    /// [`Network::open`] are living whether `living` has them or not. Puts back what others took from our nftables table.
+    /// To be called at start and on a timer; it also asks plugins for their `STATUS`, which [`Network::ready`] then tells.
+    ///
+    /// # Errors
+    /// The first failure, after everything was tried.
+    pub async fn reconcile(&self, living: &HashSet<String>) -> Result<(), Error> {
+        let inner = &self.inner;
+        let mut first = Ok(());
+        let mut tried = |outcome: Result<(), Error>| {
+            if first.is_ok() {
+                first = outcome;
+            }
+        };
+        for entry in inner.ledger.all()? {
+            if entry.leaving || !inner.lives(living, &entry.sandbox) {
+                tried(undo(inner, &entry.sandbox, None).await);
+            }
+        }
+        inner.settle().await;
+        let (theirs, alive) = (Arc::clone(inner), living.clone());
+        let swept = tokio::task::spawn_blocking(move || theirs.sweep(&alive)).await;
+        tried(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
+        inner.settle().await;
+        tried(inner.ask_plugins(living).await);
+        first
+    }
+
+    /// Removes the built-in bridge, our nftables tables, and forwarding where we had turned it on. For tests and removal.
+    ///
+    /// # Errors
+    /// While a pod is attached; otherwise what the kernel said.
+    pub async fn teardown(&self) -> Result<(), Error> {
+        self.settle().await;
+        let attached = self.inner.ledger.all()?.len();
+        if attached > 0 {
+            return Err(Error::config("network", format!("{attached} pods are attached; remove them first")));
+        }
+        let inner = Arc::clone(&self.inner);
+        let work = move || {
+            if let Some(options) = inner.embedded.bridge() {
+                inner.bridges.delete(&options.bridge)?;
+            }
+            inner.firewall.delete()?;
+            bridge::restore_forwarding(&inner.state)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|e| Error::kernel("remove", "network", std::io::Error::other(e)))?
+    }
+}
+
+impl Inner {
+    fn lives(&self, living: &HashSet<String>, sandbox: &str) -> bool {
+        living.contains(sandbox) || lock(&self.session).contains(sandbox)
+    }
+
+    fn sweep(&self, living: &HashSet<String>) -> Result<(), Error> {
+        for sandbox in self.firewall.sandboxes() {
+            if !self.lives(living, &sandbox) {
+                self.firewall.remove_ports(&sandbox)?;
+            }
+        }
+        self.sweep_links(living)?;
+        let folder = self.leases_folder();
+        let entries = fs::read_dir(&folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+        for entry in entries.into_iter().filter(|entry| entry.path().is_dir()) {
+            Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?
+                .release_unless(|owner| self.lives(living, owner) || self.ledger.get(owner).is_some())?;
+        }
+        self.firewall.verify()
+    }
+
+    /// Links on our bridges with names of ours and no one behind them.
+    fn sweep_links(&self, living: &HashSet<String>) -> Result<(), Error> {
+        let chain = self.chain().ok();
+        let bridges: BTreeSet<&str> = [Some(&self.embedded), chain.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|chain: &Arc<Chain>| chain.bridge())
+            .map(|options| options.bridge.as_str())
+            .collect();
+        let links = self.bridges.with_socket(rtnl::links).map_err(|e| Error::kernel("list", "links", e))?;
+        let masters: HashSet<u32> =
+            links.iter().filter(|l| bridges.contains(l.name.as_str())).map(|l| l.index).collect();
+        // Asked after the links: a pod attached meanwhile is in it.
+        let session: Vec<String> = lock(&self.session).iter().cloned().collect();
+        let owned: HashSet<String> = living.iter().chain(&session).map(|sandbox| host_link(sandbox)).collect();
+        for link in links {
+            if is_host_link(&link.name) && masters.contains(&link.master) && !owned.contains(&link.name) {
+                tracing::info!(link = link.name, "removing a link of no pod");
+                self.removal.push(link.name, |_| {});
+            }
+        }
+        Ok(())
+    }
+
+    /// `GC` and `STATUS` of the plugins, as of CNI 1.1.0.
+    async fn ask_plugins(&self, living: &HashSet<String>) -> Result<(), Error> {
+        let Ok(chain) = self.chain() else { return Ok(()) };
+        if !chain.is_at_least("1.1.0") {
+            return Ok(());
+        }
+        let attached: BTreeSet<String> = living.iter().cloned().chain(lock(&self.session).iter().cloned()).collect();
+        let attached: Vec<String> = attached.into_iter().collect();
+        let mut first = Ok(());
+        for plugin in chain.plugins() {
+            let status = self.programs.status(&chain, plugin).await;
+            let mut unwell = lock(&self.unwell);
+            match status {
+                Ok(()) => drop(unwell.remove(&plugin.kind)),
+                Err(Error::Plugin { reason, .. }) => drop(unwell.insert(plugin.kind.clone(), reason)),
+                Err(e) => drop(unwell.insert(plugin.kind.clone(), e.to_string())),
+            }
+            drop(unwell);
+            if !chain.disable_gc {
+                let collected = self.programs.collect(&chain, plugin, &attached, INTERFACE).await;
+                first = first.and(collected);
+            }
+        }
+        first
+    }
+}

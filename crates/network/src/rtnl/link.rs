@@ -1,0 +1,128 @@
+//! Making, changing and deleting links.
+
+use rustix::fd::{AsRawFd, BorrowedFd};
+
+use super::link_header;
+use crate::netlink::{Batch, CREATE, EXCL};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const IFF_UP: u32 = 1;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_GROUP: u16 = 27;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+const IFLA_BRPORT_MODE: u16 = 4;
+const VETH_INFO_PEER: u16 = 1;
+
+/// Links of this group are about to go; the number is "pin!" and means nothing else.
+const LEAVING: u32 = 0x7069_6e21;
+
+/// A bridge to make.
+pub(crate) struct BridgeLink<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: Option<u32>,
+}
+
+/// A bridge, down, without multicast snooping: with it each port costs more the more ports there are.
+pub(crate) fn add_bridge(batch: &mut Batch, bridge: &BridgeLink<'_>) {
+    batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
+        m.text(IFLA_IFNAME, bridge.name);
+        m.bytes(IFLA_ADDRESS, &bridge.mac);
+        if let Some(mtu) = bridge.mtu {
+            m.number(IFLA_MTU, mtu);
+        }
+        m.nest(IFLA_LINKINFO, |m| {
+            m.text(IFLA_INFO_KIND, "bridge");
+            m.nest(IFLA_INFO_DATA, |m| m.byte(IFLA_BR_MCAST_SNOOPING, 0));
+        });
+    });
+}
+
+/// A veth pair to make: one end on a bridge, the other in a namespace.
+pub(crate) struct Veth<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) bridge: u32,
+    pub(crate) peer: &'a str,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: Option<u32>,
+    pub(crate) namespace: BorrowedFd<'a>,
+}
+
+/// One message: both ends, the bridge, the host end up, the peer's name, MAC and namespace.
+pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
+    batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, IFF_UP, IFF_UP), |m| {
+        m.text(IFLA_IFNAME, veth.host);
+        m.number(IFLA_MASTER, veth.bridge);
+        if let Some(mtu) = veth.mtu {
+            m.number(IFLA_MTU, mtu);
+        }
+        m.nest(IFLA_LINKINFO, |m| {
+            m.text(IFLA_INFO_KIND, "veth");
+            m.nest(IFLA_INFO_DATA, |m| {
+                m.nest_behind(VETH_INFO_PEER, &link_header(0, 0, 0), |m| {
+                    m.text(IFLA_IFNAME, veth.peer);
+                    m.bytes(IFLA_ADDRESS, &veth.mac);
+                    if let Some(mtu) = veth.mtu {
+                        m.number(IFLA_MTU, mtu);
+                    }
+                    // A descriptor is a small number that is not negative.
+                    m.number(IFLA_NET_NS_FD, veth.namespace.as_raw_fd().cast_unsigned());
+                });
+            });
+        });
+    });
+}
+
+/// Frames may leave by the port they came from: a pod that reaches itself through a port of the node.
+pub(crate) fn set_hairpin(batch: &mut Batch, port: &str) {
+    batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
+        m.text(IFLA_IFNAME, port);
+        m.nest(IFLA_LINKINFO, |m| {
+            m.text(IFLA_INFO_SLAVE_KIND, "bridge");
+            m.nest(IFLA_INFO_SLAVE_DATA, |m| m.byte(IFLA_BRPORT_MODE, 1));
+        });
+    });
+}
+
+/// No link-local address is made: a link without IPv6 then sends no router solicitations and no group reports, each of
+/// which every port of the bridge would get. To be sent before the link goes up.
+pub(crate) fn without_ipv6(batch: &mut Batch, name: &str) {
+    const AF_INET6: u16 = 10;
+    const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+    const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+    batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
+        m.text(IFLA_IFNAME, name);
+        m.nest(IFLA_AF_SPEC, |m| m.nest(AF_INET6, |m| m.byte(IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE)));
+    });
+}
+
+pub(crate) fn set_up(batch: &mut Batch, name: &str) {
+    batch.message(RTM_NEWLINK, 0, &link_header(0, IFF_UP, IFF_UP), |m| m.text(IFLA_IFNAME, name));
+}
+
+pub(crate) fn delete(batch: &mut Batch, name: &str) {
+    batch.message(RTM_DELLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
+}
+
+/// Each deletion waits for an RCU grace period and more (16 to 29 ms); a group of links waits once for all.
+pub(crate) fn delete_many(batch: &mut Batch, names: &[String]) {
+    for name in names {
+        batch.message(RTM_NEWLINK, 0, &link_header(0, 0, 0), |m| {
+            m.text(IFLA_IFNAME, name);
+            m.number(IFLA_GROUP, LEAVING);
+        });
+    }
+    batch.message(RTM_DELLINK, 0, &link_header(0, 0, 0), |m| m.number(IFLA_GROUP, LEAVING));
+}

@@ -1,0 +1,121 @@
+//! Asking for links and routes.
+
+use rustix::io::Errno;
+
+use super::link_header;
+use crate::{
+    attachment::Counters,
+    netlink::{Batch, Refusal, Socket, attributes, find, text},
+    subnet::Subnet,
+};
+
+const RTM_GETLINK: u16 = 18;
+const RTM_GETROUTE: u16 = 26;
+const IFF_LOOPBACK: u32 = 8;
+/// A dump that links or routes changed under is begun again, so often.
+const ATTEMPTS: usize = 8;
+
+/// What is known of a link.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) loopback: bool,
+    /// Index of the bridge it is a port of, or zero.
+    pub(crate) master: u32,
+    pub(crate) counters: Counters,
+}
+
+/// A link by its name, or none.
+pub(crate) fn link_by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Refusal> {
+    const IFLA_IFNAME: u16 = 3;
+    let mut batch = Batch::new();
+    batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |m| m.text(IFLA_IFNAME, name));
+    let mut found = None;
+    match socket.query(batch, |_, body| found = parse_link(body)) {
+        Ok(()) => Ok(found),
+        Err(refusal) if refusal.errno == Errno::NODEV => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// All links.
+pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
+    steady(|| {
+        let mut batch = Batch::new();
+        batch.message(RTM_GETLINK, 0, &link_header(0, 0, 0), |_| {});
+        let mut links = Vec::new();
+        socket.dump(batch, |_, body| links.extend(parse_link(body)))?;
+        Ok(links)
+    })
+}
+
+/// Destinations of the main table's routes, with their links.
+pub(crate) fn subnets_of_routes(socket: &mut Socket) -> Result<Vec<(Subnet, u32)>, Refusal> {
+    steady(|| {
+        let mut batch = Batch::new();
+        batch.message(RTM_GETROUTE, 0, &[0; 12], |_| {});
+        let mut routes = Vec::new();
+        socket.dump(batch, |_, body| routes.extend(parse_route(body)))?;
+        Ok(routes)
+    })
+}
+
+fn steady<T>(mut dump: impl FnMut() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    for _ in 1..ATTEMPTS {
+        match dump() {
+            Err(refusal) if refusal.errno == Errno::INTR => {}
+            done => return done,
+        }
+    }
+    dump()
+}
+
+fn parse_link(body: &[u8]) -> Option<Link> {
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_MASTER: u16 = 10;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_STATS64: u16 = 23;
+    const IFLA_INFO_KIND: u16 = 1;
+    let mut link = Link {
+        index: u32::from_ne_bytes(body.get(4..8)?.try_into().ok()?),
+        loopback: u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?) & IFF_LOOPBACK != 0,
+        ..Link::default()
+    };
+    for (kind, value) in attributes(body.get(16..)?) {
+        match kind {
+            IFLA_MASTER => link.master = value.try_into().map(u32::from_ne_bytes).unwrap_or_default(),
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_LINKINFO => link.kind = find(value, IFLA_INFO_KIND).map(text).unwrap_or_default(),
+            IFLA_STATS64 => link.counters = parse_counters(value).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    link.counters.interface.clone_from(&link.name);
+    Some(link)
+}
+
+/// `struct rtnl_link_stats64`: packets, bytes and errors, received and sent by turns.
+fn parse_counters(stats: &[u8]) -> Option<Counters> {
+    let at = |index: usize| Some(u64::from_ne_bytes(stats.get(index * 8..index * 8 + 8)?.try_into().ok()?));
+    let (rx_bytes, tx_bytes, rx_errors, tx_errors) = (at(2)?, at(3)?, at(4)?, at(5)?);
+    Some(Counters { interface: String::new(), rx_bytes, rx_errors, tx_bytes, tx_errors })
+}
+
+fn parse_route(body: &[u8]) -> Option<(Subnet, u32)> {
+    const RT_TABLE_MAIN: u8 = 254;
+    const RTA_DST: u16 = 1;
+    const RTA_OIF: u16 = 4;
+    if *body.get(4)? != RT_TABLE_MAIN {
+        return None;
+    }
+    let attributes = body.get(12..)?;
+    let destination = find(attributes, RTA_DST)?;
+    let link = u32::from_ne_bytes(find(attributes, RTA_OIF)?.try_into().ok()?);
+    let address = match destination.len() {
+        4 => <[u8; 4]>::try_from(destination).ok()?.into(),
+        _ => <[u8; 16]>::try_from(destination).ok()?.into(),
+    };
+    Some((Subnet { address, prefix: *body.get(1)? }, link))
+}

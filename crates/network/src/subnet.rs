@@ -1,0 +1,154 @@
+//! A subnet: an address and the length of its prefix.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// An IPv4 or IPv6 subnet, or an address within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Subnet {
+    pub(crate) address: IpAddr,
+    pub(crate) prefix: u8,
+}
+
+pub(crate) fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// An address as a number, so that a next one can be told.
+pub(crate) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// The number as an address of the same family as `like`.
+pub(crate) fn address(number: u128, like: IpAddr) -> IpAddr {
+    match like {
+        // Numbers of IPv4 never pass 32 bits: they are masked by their subnet.
+        IpAddr::V4(_) => IpAddr::V4(u32::try_from(number).unwrap_or(u32::MAX).into()),
+        IpAddr::V6(_) => IpAddr::V6(number.into()),
+    }
+}
+
+/// In network byte order.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+impl Subnet {
+    fn host_mask(self) -> u128 {
+        match bits(self.address) - self.prefix {
+            128 => u128::MAX,
+            host => (1 << host) - 1,
+        }
+    }
+
+    /// Its first address, that of the network itself.
+    pub(crate) fn network(self) -> IpAddr {
+        address(number(self.address) & !self.host_mask(), self.address)
+    }
+
+    /// Its last address, IPv4's broadcast.
+    pub(crate) fn last(self) -> IpAddr {
+        address(number(self.address) | self.host_mask(), self.address)
+    }
+
+    /// The first address that can be used.
+    pub(crate) fn first_usable(self) -> IpAddr {
+        address(number(self.network()) + 1, self.address)
+    }
+
+    /// The last address that can be used.
+    pub(crate) fn last_usable(self) -> IpAddr {
+        let broadcast = u128::from(self.address.is_ipv4());
+        address(number(self.last()) - broadcast, self.address)
+    }
+
+    pub(crate) fn contains(self, other: IpAddr) -> bool {
+        other.is_ipv4() == self.address.is_ipv4() && number(other) & !self.host_mask() == number(self.network())
+    }
+
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.contains(other.network()) || other.contains(self.network())
+    }
+
+    /// The subnet alone, without an address in it.
+    pub(crate) fn masked(self) -> Self {
+        Self { address: self.network(), ..self }
+    }
+
+    /// An address in this subnet.
+    pub(crate) fn with(self, address: IpAddr) -> Self {
+        Self { address, ..self }
+    }
+}
+
+impl fmt::Display for Subnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl FromStr for Subnet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a subnet such as 10.85.0.0/16");
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        if prefix <= bits(address) { Ok(Self { address, prefix }) } else { Err(wrong()) }
+    }
+}
+
+impl TryFrom<String> for Subnet {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Subnet> for String {
+    fn from(subnet: Subnet) -> Self {
+        subnet.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnet(text: &str) -> Subnet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn edges_of_a_subnet() {
+        let four = subnet("10.85.3.7/30");
+        assert_eq!(four.network().to_string(), "10.85.3.4");
+        assert_eq!(four.first_usable().to_string(), "10.85.3.5");
+        assert_eq!(four.last_usable().to_string(), "10.85.3.6");
+        assert_eq!(four.last().to_string(), "10.85.3.7");
+        let six = subnet("fd00:85::/64");
+        assert_eq!(six.first_usable().to_string(), "fd00:85::1");
+        assert_eq!(six.last_usable().to_string(), "fd00:85::ffff:ffff:ffff:ffff");
+        assert!(subnet("::/0").contains("1::".parse().unwrap()));
+        assert!(!six.contains("10.0.0.1".parse().unwrap()));
+        assert!(subnet("10.0.0.0/8").overlaps(four) && four.overlaps(subnet("10.0.0.0/8")));
+        assert!(!subnet("10.86.0.0/16").overlaps(four));
+    }
+
+    #[test]
+    fn what_is_no_subnet() {
+        for bad in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "10.0.0.0/-1", "a/8"] {
+            assert!(bad.parse::<Subnet>().is_err(), "{bad:?}");
+        }
+    }
+}
