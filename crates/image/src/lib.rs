@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
 mod config;
 mod content;
 mod digest;
@@ -33,7 +34,6 @@ mod error;
 mod flight;
 mod gc;
 mod image;
-mod import;
 mod index;
 mod manifest;
 mod platform;

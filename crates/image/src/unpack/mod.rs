@@ -6,6 +6,7 @@ mod attributes;
 mod chunks;
 mod entry;
 mod file;
+mod files;
 mod pax;
 mod sparse;
 mod tar;
@@ -19,11 +20,16 @@ use rustix::fd::OwnedFd;
 use self::{
     chunks::Chunks,
     tar::Meta,
-    tree::{Tree, normalize, show},
+    tree::{Tree, show},
 };
 use crate::{Digest, Error};
 
-pub(crate) use self::{attributes::set as set_attributes, tar::Meta as Attributes, tree::remove_path};
+pub(crate) use self::{
+    attributes::set as set_attributes,
+    files::{Archived, each_file},
+    tar::Meta as Attributes,
+    tree::{normalize, remove_path},
+};
 
 /// Bounds of one layer; generous: they stop bombs, not images.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,98 @@
+//! Between async streams and threads that block.
+
+use std::io::{self, Read, Write};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+};
+
+use crate::Error;
+
+/// Size of one piece.
+const PIECE: usize = 256 * 1024;
+/// Pieces under way.
+const QUEUE: usize = 4;
+
+/// The blocking end of [`feed`].
+pub(super) struct Reader {
+    queue: mpsc::Receiver<io::Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.queue.blocking_recv() {
+                Some(piece) => self.current = piece?,
+                None => return Ok(0),
+            }
+        }
+        let count = self.current.len().min(buffer.len());
+        self.current.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// Runs `work` on a thread, reading what `source` gives.
+pub(super) async fn feed<T: Send + 'static>(
+    source: &mut (dyn AsyncRead + Send + Unpin),
+    work: impl FnOnce(Reader) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (pieces, queue) = mpsc::channel(QUEUE);
+    let working = crate::blocking(move || work(Reader { queue, current: Bytes::new() }));
+    let feeding = async move {
+        loop {
+            let mut piece = BytesMut::with_capacity(PIECE);
+            let piece = match source.read_buf(&mut piece).await {
+                Ok(0) => return,
+                Ok(_) => Ok(piece.freeze()),
+                Err(cause) => Err(cause),
+            };
+            if pieces.send(piece).await.is_err() {
+                return; // the reader has seen enough
+            }
+        }
+    };
+    tokio::join!(working, feeding).0
+}
+
+/// The blocking end of [`drain`].
+pub(super) struct Writer {
+    queue: mpsc::Sender<Bytes>,
+    current: BytesMut,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.current.extend_from_slice(bytes);
+        if self.current.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let piece = self.current.split().freeze();
+        self.queue.blocking_send(piece).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+    }
+}
+
+/// Runs `work` on a thread, and gives `sink` what it writes.
+pub(super) async fn drain(
+    sink: &mut (dyn AsyncWrite + Send + Unpin),
+    work: impl FnOnce(Writer) -> Result<(), Error> + Send + 'static,
+) -> Result<(), Error> {
+    let (queue, mut pieces) = mpsc::channel::<Bytes>(QUEUE);
+    let working = crate::blocking(move || work(Writer { queue, current: BytesMut::new() }));
+    let draining = async move {
+        while let Some(piece) = pieces.recv().await {
+            sink.write_all(&piece).await?;
+        }
+        sink.flush().await
+    };
+    let (worked, drained) = tokio::join!(working, draining);
+    drained.map_err(|cause| Error::system(format!("write the archive: {cause}")))?;
+    worked
+}

@@ -1,0 +1,143 @@
+//! Death in the middle of a pull, and a machine that lost its power.
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use image::{Digest, LayerProgress, Stage, Store};
+use support::{Compression, Registry, Tar, TestImage, open, tree};
+
+const STORE: &str = "IMAGE_TEST_STORE";
+const NAME: &str = "IMAGE_TEST_NAME";
+
+/// Not a test of its own: the process that the others kill. Tells what it does, a line each.
+#[tokio::test(flavor = "multi_thread")]
+async fn victim() {
+    let (Ok(dir), Ok(name)) = (std::env::var(STORE), std::env::var(NAME)) else { return };
+    let store = open(Path::new(&dir));
+    let tell = |p: LayerProgress| {
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "{:?}", p.stage).and_then(|()| out.flush());
+    };
+    store.pull(&name, None, Some(Arc::new(tell))).await.unwrap();
+    println!("Pulled");
+    std::future::pending::<()>().await;
+}
+
+/// Starts the victim and kills it when it has said `word` for the `count`th time.
+fn kill_at(dir: &Path, name: &str, word: &str, count: usize) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "victim", "--nocapture"])
+        .env(STORE, dir)
+        .env(NAME, name)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let seen = lines.filter(|line| line.ends_with(word)).take(count).count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(seen, count, "the victim ended before it said {word} {count} times");
+}
+
+fn image() -> TestImage {
+    let mut image = TestImage::new();
+    for layer in 0..3_u8 {
+        let mut tar = Tar::new().dir("d", 0o755);
+        for file in 0..400 {
+            tar = tar.file(&format!("d/{layer}-{file}"), 0o644, &[layer; 5000]);
+        }
+        image = image.layer(tar.done(), Compression::Gzip);
+    }
+    image
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_stage() {
+    let registry = Registry::start();
+    registry.push("t", "1", &image()).await;
+    let name = registry.name("t:1");
+    for (word, count) in [
+        ("Waiting", 1),
+        ("Downloading", 1),
+        ("Unpacking", 1),
+        ("Unpacking", 3),
+        ("Done", 1),
+        ("Done", 3),
+        ("Pulled", 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        kill_at(dir.path(), &name, word, count);
+        let store = open(dir.path());
+        let listed = store.list().len();
+        assert!(word != "Pulled" || listed == 1, "what was answered is there");
+        let pulled = store.pull(&name, None, None).await.unwrap();
+        store.prepare("c", &pulled.id).unwrap();
+        let root = store.mount("c", false).unwrap();
+        let stat = rustix::fs::statat(&root, "d/2-399", rustix::fs::AtFlags::empty()).unwrap();
+        assert_eq!(stat.st_size, 5000);
+        drop((root, store));
+        let left: Vec<_> = tree(dir.path()).into_iter().filter(|path| path.starts_with("tmp/")).collect();
+        assert_eq!(left, Vec::<String>::new(), "{word} {count}");
+        let layers = std::fs::read_dir(dir.path().join("layers")).unwrap().count();
+        assert_eq!(layers, 3, "{word} {count}");
+    }
+}
+
+/// Makes the index believe that the last opening was in another boot.
+fn another_boot(dir: &Path) {
+    let db = redb::Database::open(dir.join("index.redb")).unwrap();
+    let write = db.begin_write().unwrap();
+    let table = redb::TableDefinition::<&str, &str>::new("meta");
+    write.open_table(table).unwrap().insert("boot", "another").unwrap();
+    write.commit().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_power_cut_a_bad_layer_alone_is_fetched_again() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let image = image();
+    registry.push("t", "1", &image).await;
+    let name = registry.name("t:1");
+    kill_at(dir.path(), &name, "Pulled", 1);
+    let first = Digest::of(&image.layers[0].tar);
+    let second = Digest::chain(Some(&first), &Digest::of(&image.layers[1].tar));
+    let torn = dir.path().join("layers").join(second.hex()).join("d/1-7");
+    std::fs::File::options().write(true).open(&torn).unwrap().set_len(0).unwrap();
+    another_boot(dir.path());
+
+    let store = open(dir.path());
+    assert!(store.find(&name).unwrap().is_none(), "an image with a bad layer is not offered");
+    let seen: Arc<Mutex<Vec<(String, Stage)>>> = Arc::default();
+    let heard = seen.clone();
+    let progress = move |p: LayerProgress| heard.lock().unwrap().push((p.digest, p.stage));
+    store.pull(&name, None, Some(Arc::new(progress))).await.unwrap();
+    assert_eq!(std::fs::read(&torn).unwrap(), [1; 5000]);
+    let seen = seen.lock().unwrap();
+    for (at, layer) in image.layers.iter().enumerate() {
+        let end = if at == 1 { Stage::Done } else { Stage::Exists };
+        let blob = Digest::of(&layer.blob).to_string();
+        assert!(seen.contains(&(blob, end)), "layer {at} must end with {end:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_do_not_survive_a_boot_and_a_closed_store_is_trusted() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    registry.push("t", "1", &image()).await;
+    let name = registry.name("t:1");
+    let store = open(dir.path());
+    store.pull(&name, None, None).await.unwrap();
+    store.prepare("c", &name).unwrap();
+    let second = Store::open(dir.path(), image::Registries::default()).err().unwrap();
+    assert!(second.message.contains("another process"), "{second}");
+    drop(store);
+    another_boot(dir.path());
+    let store = open(dir.path());
+    assert!(store.snapshots().is_empty() && store.find(&name).unwrap().is_some());
+}

@@ -1,0 +1,159 @@
+//! Writable layers, whiteouts and mounts, on the real overlayfs.
+
+mod support;
+
+use image::{Digest, ErrorKind};
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, Mode, OFlags},
+};
+use support::{Compression, Registry, Tar, TestImage, open, tree};
+
+fn read(root: &OwnedFd, path: &str) -> Option<Vec<u8>> {
+    let fd = rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = vec![0; 100];
+    let count = rustix::io::read(&fd, &mut bytes).ok()?;
+    bytes.truncate(count);
+    Some(bytes)
+}
+
+fn write(root: &OwnedFd, path: &str) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(root, path, flags, Mode::from_raw_mode(0o644))?;
+    rustix::io::write(&fd, b"new").map(drop)
+}
+
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_whiteouts_and_writes() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let base = Tar::new()
+        .dir("./", 0o750)
+        .file("keep", 0o644, b"keep")
+        .file("gone", 0o644, b"gone")
+        .dir("opaque", 0o755)
+        .file("opaque/old", 0o644, b"old")
+        .dir("again", 0o755)
+        .file("again/old", 0o644, b"old")
+        .dir("tree", 0o755)
+        .file("tree/x", 0o644, b"x");
+    let upper = Tar::new()
+        .file(".wh.gone", 0o644, b"")
+        .file("opaque/new", 0o644, b"new")
+        .file("opaque/.wh..wh..opq", 0o644, b"")
+        .file(".wh.again", 0o644, b"")
+        .dir("again", 0o755)
+        .file("again/new", 0o644, b"new")
+        .file(".wh.tree", 0o644, b"")
+        .file(".wh..wh.plnk", 0o644, b"")
+        .file("both", 0o644, b"both")
+        .file(".wh.both", 0o644, b"");
+    let image = TestImage::new().layer(base.done(), Compression::Gzip).layer(upper.done(), Compression::Gzip);
+    registry.push("t", "1", &image).await;
+    let store = open(dir.path());
+    let image = store.pull(&registry.name("t:1"), None, None).await.unwrap();
+    let before = mounts();
+    store.prepare("c1", &image.id).unwrap();
+    store.prepare("c1", &image.id).unwrap();
+    assert_eq!(store.prepare("../c1", &image.id).unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(store.prepare("c2", "none").unwrap_err().kind, ErrorKind::NotFound);
+    let root = store.mount("c1", false).unwrap();
+    assert_eq!(mounts(), before, "attached nowhere");
+
+    assert_eq!(read(&root, "keep").unwrap(), b"keep");
+    assert_eq!(read(&root, "both").unwrap(), b"both", "a whiteout speaks of lower layers only");
+    for hidden in ["gone", "opaque/old", "again/old", "tree/x", "tree", ".wh.gone", "opaque/.wh..wh..opq"] {
+        assert_eq!(read(&root, hidden), None, "{hidden}");
+    }
+    assert_eq!(
+        (read(&root, "opaque/new").unwrap(), read(&root, "again/new").unwrap()),
+        (b"new".to_vec(), b"new".to_vec())
+    );
+    let stat = rustix::fs::statat(&root, c"", AtFlags::EMPTY_PATH).unwrap();
+    assert_eq!(stat.st_mode & 0o7777, 0o750, "the root's mode is the image's");
+    write(&root, "keep").unwrap();
+    assert_eq!(std::fs::read(store.upper("c1").join("keep")).unwrap(), b"new");
+    drop(root);
+
+    let readonly = store.mount("c1", true).unwrap();
+    assert_eq!(read(&readonly, "keep").unwrap(), b"new", "mounted a second time");
+    assert_eq!(write(&readonly, "keep").unwrap_err(), rustix::io::Errno::ROFS);
+    drop(readonly);
+    store.discard("c1").unwrap();
+    store.discard("c1").unwrap();
+    let error = store.mount("c1", false).unwrap_err();
+    assert!(error.kind == ErrorKind::NotFound && error.message.contains("c1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_layers_and_none() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let mut image = TestImage::new();
+    for at in 0..120 {
+        image =
+            image.layer(Tar::new().file(&format!("f{at}"), 0o644, at.to_string().as_bytes()).done(), Compression::None);
+    }
+    registry.push("many", "1", &image).await;
+    registry.push("none", "1", &TestImage::new()).await;
+    let store = open(dir.path());
+    store.pull(&registry.name("many:1"), None, None).await.unwrap();
+    store.pull(&registry.name("none:1"), None, None).await.unwrap();
+    store.prepare("many", &registry.name("many:1")).unwrap();
+    store.prepare("none", &registry.name("none:1")).unwrap();
+    let root = store.mount("many", false).unwrap();
+    assert_eq!((read(&root, "f0").unwrap(), read(&root, "f119").unwrap()), (b"0".to_vec(), b"119".to_vec()));
+    let root = store.mount("none", false).unwrap();
+    write(&root, "x").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_keeps_its_layers_without_the_image() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let tar = Tar::new().file("a", 0o644, b"a").done();
+    let layer = dir.path().join("layers").join(Digest::of(&tar).hex());
+    registry.push("t", "1", &TestImage::new().layer(tar, Compression::Gzip)).await;
+    let store = open(dir.path());
+    let name = registry.name("t:1");
+    store.pull(&name, None, None).await.unwrap();
+    store.prepare("c", &name).unwrap();
+    store.remove(&name).await.unwrap();
+    assert!(layer.exists() && store.list().is_empty());
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(store.snapshots(), ["c"]);
+    assert_eq!(read(&store.mount("c", false).unwrap(), "a").unwrap(), b"a");
+    store.discard("c").unwrap();
+    drop(store);
+    let left: Vec<_> =
+        tree(dir.path()).into_iter().filter(|path| path.contains('/') && !path.contains("oci-layout")).collect();
+    assert_eq!(left, ["content/blobs", "content/blobs/sha256"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_is_gone_is_named() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let tars = [Tar::new().file("a", 0o644, b"a").done(), Tar::new().file("b", 0o644, b"b").done()];
+    let lower = dir.path().join("layers").join(Digest::of(&tars[0]).hex());
+    let image = tars.iter().fold(TestImage::new(), |image, tar| image.layer(tar.clone(), Compression::Gzip));
+    registry.push("t", "1", &image).await;
+    let (name, store) = (registry.name("t:1"), open(dir.path()));
+    store.pull(&name, None, None).await.unwrap();
+    store.prepare("c", &name).unwrap();
+    std::fs::remove_dir_all(&lower).unwrap();
+    let error = store.mount("c", false).unwrap_err().message;
+    assert!(
+        error.contains("snapshot c")
+            && error.contains(lower.to_str().unwrap())
+            && error.ends_with("pull the image again"),
+        "{error}"
+    );
+    drop(store);
+    // It alone is fetched again.
+    let store = open(dir.path());
+    assert!(store.find(&name).unwrap().is_none());
+    store.pull(&name, None, None).await.unwrap();
+    assert_eq!(read(&store.mount("c", false).unwrap(), "a").unwrap(), b"a");
+}

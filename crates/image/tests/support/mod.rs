@@ -1,0 +1,264 @@
+//! What the tests of this crate share: a real registry, and images made on the spot.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use image::{Digest, Registries, Store};
+use serde_json::{Value, json};
+
+/// Debian's registry on a loopback port of its own, ended with this value.
+pub struct Registry {
+    child: Child,
+    pub address: String,
+    pub dir: tempfile::TempDir,
+    client: reqwest::Client,
+}
+
+impl Registry {
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let config = dir.path().join("config.yml");
+        let storage = dir.path().join("data");
+        let text = format!(
+            "version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n",
+            storage.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new("docker-registry")
+            .arg("serve")
+            .arg(&config)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut child = child.expect("docker-registry is needed: apt install docker-registry");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening on"));
+        assert!(ready, "docker-registry ended before it listened");
+        std::thread::spawn(move || lines.for_each(drop));
+        let client = reqwest::Client::builder().tls_certs_only([]);
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self { child, address, dir, client: client.build().unwrap() }
+    }
+
+    pub async fn push_blob(&self, repository: &str, bytes: &[u8]) -> Digest {
+        let digest = Digest::of(bytes);
+        let url = format!("http://{}/v2/{repository}/blobs/uploads/", self.address);
+        let begun = self.client.post(url).send().await.unwrap().error_for_status().unwrap();
+        let place = begun.headers()["location"].to_str().unwrap().to_owned();
+        let joint = if place.contains('?') { '&' } else { '?' };
+        let put = self.client.put(format!("{place}{joint}digest={digest}")).body(bytes.to_vec());
+        put.send().await.unwrap().error_for_status().unwrap();
+        digest
+    }
+
+    pub async fn push_manifest(&self, repository: &str, tag: &str, manifest: &Value) -> Digest {
+        let bytes = serde_json::to_vec(manifest).unwrap();
+        let url = format!("http://{}/v2/{repository}/manifests/{tag}", self.address);
+        let kind = manifest["mediaType"].as_str().unwrap().to_owned();
+        let put = self.client.put(url).header("content-type", kind).body(bytes.clone());
+        put.send().await.unwrap().error_for_status().unwrap();
+        Digest::of(&bytes)
+    }
+
+    /// Pushes an image; returns its manifest's digest and its id.
+    pub async fn push(&self, repository: &str, tag: &str, image: &TestImage) -> (Digest, Digest) {
+        for layer in &image.layers {
+            self.push_blob(repository, &layer.blob).await;
+        }
+        let config = image.config();
+        let id = self.push_blob(repository, &config).await;
+        (self.push_manifest(repository, tag, &image.manifest()).await, id)
+    }
+
+    /// The file of a blob in the registry's own storage.
+    pub fn blob_file(&self, digest: &Digest) -> std::path::PathBuf {
+        let hex = digest.hex();
+        self.dir.path().join(format!("data/docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]))
+    }
+
+    pub fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.address)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Copy)]
+pub enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+#[derive(Clone)]
+pub struct Layer {
+    pub tar: Vec<u8>,
+    pub blob: Vec<u8>,
+    pub kind: &'static str,
+}
+
+#[derive(Clone)]
+pub struct TestImage {
+    pub layers: Vec<Layer>,
+    pub architecture: String,
+}
+
+impl TestImage {
+    pub fn new() -> Self {
+        Self { layers: Vec::new(), architecture: image::Platform::host().architecture }
+    }
+
+    pub fn layer(mut self, tar: Vec<u8>, compression: Compression) -> Self {
+        let (blob, kind) = match compression {
+            Compression::None => (tar.clone(), "application/vnd.oci.image.layer.v1.tar"),
+            Compression::Gzip => {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                encoder.write_all(&tar).unwrap();
+                (encoder.finish().unwrap(), "application/vnd.oci.image.layer.v1.tar+gzip")
+            }
+            Compression::Zstd => {
+                (zstd::encode_all(&tar[..], 1).unwrap(), "application/vnd.oci.image.layer.v1.tar+zstd")
+            }
+        };
+        self.layers.push(Layer { tar, blob, kind });
+        self
+    }
+
+    pub fn config(&self) -> Vec<u8> {
+        let diff_ids: Vec<_> = self.layers.iter().map(|layer| Digest::of(&layer.tar)).collect();
+        let config = json!({
+            "architecture": self.architecture, "os": "linux", "created": "2026-01-02T03:04:05Z",
+            "config": {"Env": ["A=b"], "Cmd": ["/bin/sh"], "Labels": {"k": "v"}, "Volumes": null, "User": "1000"},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        });
+        serde_json::to_vec(&config).unwrap()
+    }
+
+    pub fn manifest(&self) -> Value {
+        let config = self.config();
+        let layers: Vec<_> = self
+            .layers
+            .iter()
+            .map(|layer| json!({"mediaType": layer.kind, "digest": Digest::of(&layer.blob), "size": layer.blob.len()}))
+            .collect();
+        json!({
+            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {
+                "mediaType": "application/vnd.oci.image.config.v1+json",
+                "digest": Digest::of(&config), "size": config.len(),
+            },
+            "layers": layers,
+        })
+    }
+}
+
+/// A tar made entry by entry, also such as no honest tool makes.
+pub struct Tar(pub tar::Builder<Vec<u8>>);
+
+impl Tar {
+    pub fn new() -> Self {
+        Self(tar::Builder::new(Vec::new()))
+    }
+
+    pub fn header(kind: tar::EntryType, mode: u32) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1_600_000_000);
+        header.set_size(0);
+        header
+    }
+
+    /// Sets the name as it is, whatever it is.
+    fn put(mut self, mut header: tar::Header, path: &str, link: &str, body: &[u8]) -> Self {
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.name[..path.len()].copy_from_slice(path.as_bytes());
+        gnu.linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_size(body.len() as u64);
+        header.set_cksum();
+        self.0.append(&header, body).unwrap();
+        self
+    }
+
+    pub fn dir(self, path: &str, mode: u32) -> Self {
+        self.put(Self::header(tar::EntryType::Directory, mode), path, "", b"")
+    }
+
+    pub fn file(self, path: &str, mode: u32, body: &[u8]) -> Self {
+        self.put(Self::header(tar::EntryType::Regular, mode), path, "", body)
+    }
+
+    pub fn owned(self, path: &str, mode: u32, owner: (u64, u64), body: &[u8]) -> Self {
+        let mut header = Self::header(tar::EntryType::Regular, mode);
+        header.set_uid(owner.0);
+        header.set_gid(owner.1);
+        self.put(header, path, "", body)
+    }
+
+    pub fn symlink(self, path: &str, target: &str) -> Self {
+        self.put(Self::header(tar::EntryType::Symlink, 0o777), path, target, b"")
+    }
+
+    pub fn hard_link(self, path: &str, target: &str) -> Self {
+        self.put(Self::header(tar::EntryType::Link, 0o644), path, target, b"")
+    }
+
+    pub fn node(self, path: &str, kind: tar::EntryType, device: (u32, u32)) -> Self {
+        let mut header = Self::header(kind, 0o600);
+        header.set_device_major(device.0).unwrap();
+        header.set_device_minor(device.1).unwrap();
+        self.put(header, path, "", b"")
+    }
+
+    /// PAX records for the next entry.
+    pub fn pax(mut self, records: &[(&str, &[u8])]) -> Self {
+        self.0.append_pax_extensions(records.iter().copied()).unwrap();
+        self
+    }
+
+    pub fn done(self) -> Vec<u8> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+/// A small image with a shell.
+pub fn busybox() -> TestImage {
+    let busybox = std::fs::read("/bin/busybox").expect("busybox is needed: apt install busybox-static");
+    let tar = Tar::new().dir("bin/", 0o755).file("bin/busybox", 0o755, &busybox).symlink("bin/sh", "busybox").done();
+    TestImage::new().layer(tar, Compression::Gzip)
+}
+
+pub fn open(dir: &Path) -> Store {
+    Store::open(dir, Registries::default()).unwrap()
+}
+
+/// Everything below a folder, sorted.
+pub fn tree(dir: &Path) -> Vec<String> {
+    fn walk(dir: &Path, base: &Path, all: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            all.push(path.strip_prefix(base).unwrap().display().to_string());
+            if path.symlink_metadata().unwrap().is_dir() {
+                walk(&path, base, all);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    walk(dir, dir, &mut all);
+    all.sort();
+    all
+}
