@@ -13,6 +13,8 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
     pub(crate) rates: Rates,
+    /// What the program around the engine tells of itself.
+    pub(crate) daemon: serde_json::Value,
 }
 
 /// Answers a request that changes nothing, or whose work is worthless once its client hung up: it ends with the client.

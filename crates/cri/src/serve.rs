@@ -18,14 +18,17 @@ pub struct ServeError(#[from] tonic::transport::Error);
 
 /// Serves the CRI's two services and our own on one socket until `stop` resolves; requests that run are answered first.
 ///
+/// `daemon` is what `Info` tells of the program around the engine.
+///
 /// # Errors
 /// When the listener fails.
 pub async fn serve(
     listener: UnixListener,
     engine: pod::Engine,
+    daemon: serde_json::Value,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let state = Arc::new(State { engine, rates: Rates::default() });
+    let state = Arc::new(State { engine, rates: Rates::default(), daemon });
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));
     let native = PinionServer::new(Native(state));

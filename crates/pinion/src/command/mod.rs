@@ -1,0 +1,79 @@
+//! One command, one file: its arguments, and what it does with them.
+
+pub(crate) mod attach;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod exec;
+pub(crate) mod images;
+pub(crate) mod info;
+pub(crate) mod inspect;
+pub(crate) mod kill;
+pub(crate) mod load;
+pub(crate) mod logs;
+pub(crate) mod pods;
+pub(crate) mod ps;
+pub(crate) mod pull;
+pub(crate) mod rm;
+pub(crate) mod rmi;
+pub(crate) mod run;
+pub(crate) mod save;
+pub(crate) mod serve;
+pub(crate) mod start;
+pub(crate) mod stats;
+pub(crate) mod stop;
+pub(crate) mod version;
+pub(crate) mod wait;
+
+use crate::{
+    Failure,
+    arguments::{Arguments, Command},
+    client::Client,
+};
+
+/// Does what was asked and gives the exit code.
+pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
+    let Arguments { socket, json, command } = arguments;
+    match command {
+        Command::Serve(args) => serve::run(args, socket),
+        Command::Config(args) => config::run(args, json),
+        Command::Completions(args) => completions::run(&args),
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| Failure::new(format!("start: {error}")))?;
+            let outcome = runtime.block_on(client_command(command, socket, json));
+            runtime.shutdown_background();
+            outcome
+        }
+    }
+}
+
+async fn client_command(command: Command, socket: Option<std::path::PathBuf>, json: bool) -> Result<u8, Failure> {
+    if let Command::Version(_) = command {
+        return version::run(socket, json).await;
+    }
+    let client = Client::connect(socket, json).await?;
+    match command {
+        Command::Run(args) => run::run(client, *args).await,
+        Command::Ps(args) => ps::run(client, args).await,
+        Command::Pods(args) => pods::run(client, args).await,
+        Command::Logs(args) => logs::run(client, args).await,
+        Command::Exec(args) => exec::run(client, args).await,
+        Command::Attach(args) => attach::run(client, args).await,
+        Command::Start(args) => start::run(client, args).await,
+        Command::Stop(args) => stop::run(client, args).await,
+        Command::Kill(args) => kill::run(client, args).await,
+        Command::Wait(args) => wait::run(client, args).await,
+        Command::Rm(args) => rm::run(client, args).await,
+        Command::Stats(args) => stats::run(client, args).await,
+        Command::Inspect(args) => inspect::run(client, args).await,
+        Command::Images(args) => images::run(client, args).await,
+        Command::Pull(args) => pull::run(client, args).await,
+        Command::Rmi(args) => rmi::run(client, args).await,
+        Command::Load(args) => load::run(client, args).await,
+        Command::Save(args) => save::run(client, args).await,
+        Command::Info(_) => info::run(client).await,
+        Command::Serve(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => Ok(0),
+    }
+}

@@ -1,0 +1,73 @@
+use std::{fs, io, path::Path};
+
+use cri_proto::v1;
+
+use crate::{
+    Client, Failure,
+    lookup::{self, OWN_POD},
+    output::Each,
+};
+
+/// Arguments of `pinion rm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// End it first if it runs
+    #[arg(short, long)]
+    force: bool,
+    /// Names or ids
+    #[arg(required = true, value_name = "CONTAINER")]
+    containers: Vec<String>,
+}
+
+pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
+    let mut each = Each::new(client.json);
+    for name in &args.containers {
+        let outcome = remove(&mut client, name, args.force).await;
+        each.add(name, outcome)?;
+    }
+    each.end()
+}
+
+async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Failure> {
+    let container = lookup::container(client, name).await?;
+    if container.state() == v1::ContainerState::ContainerRunning && !force {
+        return Err(Failure::new(format!("container {name:?} runs; stop it first or use: pinion rm -f {name}")));
+    }
+    let pod = lookup::pods(client).await?.into_iter().find(|pod| pod.id == container.pod_sandbox_id);
+    client.runtime.remove_container(v1::RemoveContainerRequest { container_id: container.id }).await?;
+    match pod.filter(|pod| pod.annotations.contains_key(OWN_POD)) {
+        Some(pod) => remove_pod(client, &pod.id).await,
+        None => Ok(()),
+    }
+}
+
+/// Removes a pod, and the folder of logs if `pinion run` made it (the annotation says which).
+pub(crate) async fn remove_pod(client: &mut Client, id: &str) -> Result<(), Failure> {
+    let pod = lookup::pods(client).await?.into_iter().find(|pod| pod.id == id);
+    let pod_sandbox_id = id.to_owned();
+    client.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
+    client.runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
+    match pod.as_ref().and_then(|pod| pod.annotations.get(lookup::LOGS)) {
+        Some(folder) => remove_logs(Path::new(folder)),
+        None => Ok(()),
+    }
+}
+
+/// Only logs are removed: an annotation is no order to empty any folder of the machine.
+fn remove_logs(folder: &Path) -> Result<(), Failure> {
+    let wrong = |error: io::Error| Failure::new(format!("remove logs in {}: {error}", folder.display()));
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(wrong)?,
+    };
+    for entry in entries {
+        let path = entry.map_err(wrong)?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            fs::remove_file(&path).map_err(wrong)?;
+        }
+    }
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        outcome => outcome.map_err(wrong),
+    }
+}

@@ -1,0 +1,207 @@
+//! Arguments as messages. Everything that can be wrong with them is found before anything is made.
+
+use std::collections::HashMap;
+
+use cri_proto::v1;
+
+use super::arguments::{Args, Network};
+use crate::{Failure, environment, lookup::PORTS, ports::Publish};
+
+/// Hidden from containers, as every engine does: what these tell or do concerns the whole machine.
+const MASKED: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+/// Visible, but not to be written.
+const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// Microseconds in which `--cpus` is counted.
+const PERIOD: i64 = 100_000;
+/// Longest host name, bytes (hostname(7)).
+const HOSTNAME_MAX: usize = 63;
+
+/// The parts that could be wrong, right.
+pub(super) struct Messages {
+    envs: Vec<v1::KeyValue>,
+    labels: HashMap<String, String>,
+    mounts: Vec<v1::Mount>,
+}
+
+impl Messages {
+    pub(super) fn of(args: &Args) -> Result<Self, String> {
+        let env = environment::all(&args.env_file, &args.env)?;
+        let label = |text: &String| match text.split_once('=') {
+            Some((name, _)) if name.is_empty() => Err(format!("label {text:?} has no name")),
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Ok((text.clone(), String::new())),
+        };
+        Ok(Self {
+            envs: env.into_iter().map(|(key, value)| v1::KeyValue { key, value: value.into_bytes() }).collect(),
+            labels: args.label.iter().map(label).collect::<Result<_, _>>()?,
+            mounts: args.volume.iter().map(|bind| bind.mount()).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The pod's configuration but its logs and annotations.
+    pub(super) fn pod(&self, args: &Args, name: &str, uid: String) -> v1::PodSandboxConfig {
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid,
+                namespace: "default".to_owned(),
+                attempt: 0,
+            }),
+            hostname: match args.network {
+                Network::Host => String::new(),
+                Network::Default => args.hostname.clone().unwrap_or_else(|| hostname(name)),
+            },
+            port_mappings: args.publish.iter().flat_map(Publish::mappings).collect(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                security_context: Some(v1::LinuxSandboxSecurityContext {
+                    namespace_options: Some(namespaces(args)),
+                    privileged: args.privileged,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    /// The container's configuration.
+    pub(super) fn container(self, args: &Args, name: &str, image: String) -> v1::ContainerConfig {
+        let published: Vec<String> = args.publish.iter().map(ToString::to_string).collect();
+        let annotations = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
+        v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
+            image: Some(v1::ImageSpec { image, user_specified_image: args.image.clone(), ..Default::default() }),
+            command: args.entrypoint.iter().cloned().collect(),
+            args: args.command.clone(),
+            working_dir: args.workdir.clone().unwrap_or_default(),
+            envs: self.envs,
+            mounts: self.mounts,
+            labels: self.labels,
+            annotations: annotations.into_iter().collect(),
+            log_path: format!("{name}.log"),
+            stdin: args.interactive,
+            stdin_once: args.interactive && !args.detach,
+            tty: args.tty,
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(resources(args)),
+                security_context: Some(security(args)),
+            }),
+            stop_signal: args.stop_signal.map_or(v1::Signal::RuntimeDefault, signal).into(),
+            ..Default::default()
+        }
+    }
+}
+
+fn namespaces(args: &Args) -> v1::NamespaceOption {
+    let network = match args.network {
+        Network::Default => v1::NamespaceMode::Pod,
+        Network::Host => v1::NamespaceMode::Node,
+    };
+    v1::NamespaceOption { network: network.into(), pid: v1::NamespaceMode::Container.into(), ..Default::default() }
+}
+
+fn resources(args: &Args) -> v1::LinuxContainerResources {
+    v1::LinuxContainerResources {
+        // Thousandths of a core of the period.
+        cpu_quota: args.cpus.map_or(0, |milli| (milli * PERIOD / 1000).max(1000)),
+        cpu_period: args.cpus.map_or(0, |_| PERIOD),
+        memory_limit_in_bytes: args.memory.unwrap_or(0),
+        ..Default::default()
+    }
+}
+
+fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
+    let paths =
+        |list: &[&str]| if args.privileged { Vec::new() } else { list.iter().map(|path| (*path).to_owned()).collect() };
+    let mut security = v1::LinuxContainerSecurityContext {
+        capabilities: Some(v1::Capability {
+            add_capabilities: args.cap_add.clone(),
+            drop_capabilities: args.cap_drop.clone(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged: args.privileged,
+        namespace_options: Some(namespaces(args)),
+        readonly_rootfs: args.read_only,
+        masked_paths: paths(&MASKED),
+        readonly_paths: paths(&READONLY),
+        ..Default::default()
+    };
+    let id = |text: &str| text.parse().ok().map(|value| v1::Int64Value { value });
+    if let Some(user) = &args.user {
+        let (name, group) = user.split_once(':').map_or((user.as_str(), None), |(name, group)| (name, Some(group)));
+        match (id(name), group.map(id)) {
+            (Some(uid), None) => security.run_as_user = Some(uid),
+            (Some(uid), Some(Some(gid))) => (security.run_as_user, security.run_as_group) = (Some(uid), Some(gid)),
+            // A group by name is looked up in the image with the user.
+            _ => security.run_as_username.clone_from(user),
+        }
+    }
+    security
+}
+
+/// The message's value for a kernel number; unknown ones are left to the image.
+fn signal(number: i32) -> v1::Signal {
+    let names = [
+        "RTMIN".to_owned(),
+        format!("RTMINPLUS{}", number - 34),
+        format!("RTMAXMINUS{}", 64 - number),
+        "RTMAX".to_owned(),
+    ];
+    let name = match number {
+        1..=31 => crate::signal_name::name(number).to_owned(),
+        34 => names[0].clone(),
+        35..=49 => names[1].clone(),
+        64 => names[3].clone(),
+        _ => names[2].clone(),
+    };
+    v1::Signal::from_str_name(&format!("SIGNAL_SIG{name}")).unwrap_or_default()
+}
+
+/// What of a name can be a host name.
+fn hostname(name: &str) -> String {
+    let text: String = name.chars().map(|c| if c == '_' { '-' } else { c }).take(HOSTNAME_MAX).collect();
+    text.trim_end_matches(['-', '.']).to_owned()
+}
+
+/// `registry/busybox:1` → `busybox-3fa94c`.
+pub(super) fn random_name(image: &str) -> Result<String, Failure> {
+    let name = image.split('@').next().and_then(|name| name.rsplit('/').next()).unwrap_or("");
+    let name: String = name
+        .split(':')
+        .next()
+        .unwrap_or("")
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .take(40)
+        .collect();
+    let name = if name.is_empty() { "container".to_owned() } else { name };
+    Ok(format!("{name}-{}", &hex()?[..6]))
+}
+
+/// An id that no other pod has.
+pub(super) fn random_uid() -> Result<String, Failure> {
+    hex()
+}
+
+fn hex() -> Result<String, Failure> {
+    let mut bytes = [0u8; 16];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Failure::new(format!("getrandom: {}", std::io::Error::from(error))))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use clap::Parser;
+use cri_proto::v1;
+
+use super::*;
+use crate::arguments::{Arguments, Command};
+
+fn args(line: &str) -> Args {
+    match Arguments::try_parse_from(["pinion", "run"].into_iter().chain(line.split(' '))).expect("valid").command {
+        Command::Run(args) => *args,
+        other => panic!("not run: {other:?}"),
+    }
+}
+
+fn container(line: &str) -> v1::ContainerConfig {
+    let args = args(line);
+    Messages::of(&args).expect("valid").container(&args, "web", "sha256:1".to_owned())
+}
+
+#[test]
+fn a_command_of_the_container_keeps_its_own_options() {
+    let config = container("--rm busybox ls -l --rm");
+    assert_eq!(config.args, ["ls", "-l", "--rm"]);
+    assert!(config.command.is_empty());
+    let config = container("--entrypoint /bin/sh busybox -c true");
+    assert_eq!((config.command, config.args), (vec!["/bin/sh".to_owned()], vec!["-c".to_owned(), "true".to_owned()]));
+}
+
+#[test]
+fn limits_are_in_the_units_of_the_kernel() {
+    let resources = container("--memory 64m --cpus 0.5 busybox").linux.and_then(|l| l.resources).expect("set");
+    assert_eq!(
+        (resources.memory_limit_in_bytes, resources.cpu_quota, resources.cpu_period),
+        (64 << 20, 50_000, 100_000)
+    );
+}
+
+#[test]
+fn users_are_names_or_ids() {
+    let security = |line: &str| container(line).linux.and_then(|l| l.security_context).expect("set");
+    let ids = security("-u 7:8 x");
+    assert_eq!((ids.run_as_user.map(|v| v.value), ids.run_as_group.map(|v| v.value)), (Some(7), Some(8)));
+    assert_eq!(security("-u www:www x").run_as_username, "www:www");
+}
+
+#[test]
+fn what_concerns_the_machine_is_hidden_unless_privileged() {
+    let security = |line: &str| container(line).linux.and_then(|l| l.security_context).expect("set");
+    assert!(security("x").masked_paths.contains(&"/proc/kcore".to_owned()));
+    assert!(security("--privileged x").masked_paths.is_empty() && security("--privileged x").privileged);
+}
+
+#[test]
+fn ports_are_the_pods_and_shown_on_the_container() {
+    let args = args("-p 8080:80 -p 53:53/udp x");
+    let messages = Messages::of(&args).expect("valid");
+    let ports: Vec<_> =
+        messages.pod(&args, "web", String::new()).port_mappings.iter().map(|p| (p.host_port, p.protocol())).collect();
+    assert_eq!(ports, [(8080, v1::Protocol::Tcp), (53, v1::Protocol::Udp)]);
+    assert_eq!(container("-p 8080:80 -p 53:53/udp x").annotations[PORTS], "8080->80/tcp, 53->53/udp");
+}
+
+#[test]
+fn names_are_made_of_images() {
+    let made = random_name("registry.example:5000/team/busy_box:1@sha256:00").expect("random");
+    assert!(made.starts_with("busybox-") && made.len() == "busybox-".len() + 6, "{made}");
+    assert_eq!(hostname("a_b."), "a-b");
+}
+
+#[test]
+fn signals_have_messages() {
+    assert_eq!(
+        [signal(15), signal(34), signal(37), signal(63), signal(64)].map(|s| s.as_str_name()),
+        ["SIGNAL_SIGTERM", "SIGNAL_SIGRTMIN", "SIGNAL_SIGRTMINPLUS3", "SIGNAL_SIGRTMAXMINUS1", "SIGNAL_SIGRTMAX"]
+    );
+}
