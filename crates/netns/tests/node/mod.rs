@@ -6,7 +6,7 @@ use std::process::Command;
 const INSIDE: &str = "PINION_TEST_NODE";
 
 /// Runs `body` in a node of its own. `name` is the test's.
-pub fn on_a_node(name: &str, body: impl FnOnce()) {
+pub(crate) fn on_a_node(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
         body();

@@ -1,0 +1,167 @@
+//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a `/run` of
+//! its own. Nothing it makes can reach the machine, and nothing can stay.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use netns::Namespace;
+use network::{Attachment, Config, Error, Network, PodRef, PortMapping, Protocol};
+
+const INSIDE: &str = "PINION_TEST_NODE";
+/// Long enough for a slow machine; only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs `body` in a node of its own. `name` is the test's.
+pub(crate) fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce() -> F) {
+    if std::env::var_os(INSIDE).is_some() {
+        rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
+        run("ip link set lo up");
+        tokio::runtime::Runtime::new().expect("runtime").block_on(body());
+        return;
+    }
+    let out = Command::new("unshare")
+        .args(["--net", "--mount", "--propagation", "private", "--"])
+        .arg(std::env::current_exe().expect("own path"))
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("1 passed"), "{name} in its node: {}\n{said}", out.status);
+}
+
+/// Runs a command and returns what it printed.
+pub(crate) fn run(command: &str) -> String {
+    let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+pub(crate) fn config() -> Config {
+    Config {
+        cni_conf_dir: "/run/net.d".into(),
+        cni_bin_dirs: vec!["/run/bin".into()],
+        state_dir: "/run/pinion".into(),
+        bridge: "pinion0".into(),
+        subnet: "10.85.0.0/16".into(),
+        subnet6: None,
+    }
+}
+
+pub(crate) fn open(config: Config) -> Network {
+    Network::open(config).expect("the network opens")
+}
+
+pub(crate) fn tcp(host_port: u16, container_port: u16) -> PortMapping {
+    PortMapping { protocol: Protocol::Tcp, container_port, host_port, host_ip: None }
+}
+
+/// A pod: its namespace and what it got.
+pub(crate) struct Pod {
+    pub(crate) ns: Namespace,
+    pub(crate) id: String,
+    pub(crate) got: Attachment,
+}
+
+impl Pod {
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.got.ips[0]
+    }
+}
+
+pub(crate) fn pod_ref(number: u32) -> PodRef {
+    let sandbox = format!("{number:064x}").chars().rev().collect();
+    PodRef { sandbox, name: format!("pod-{number}"), namespace: "default".into(), ..PodRef::default() }
+}
+
+pub(crate) fn ns_path(number: u32) -> PathBuf {
+    Path::new("/run/netns").join(format!("pod-{number}"))
+}
+
+pub(crate) async fn try_attach(network: &Network, number: u32, ports: &[PortMapping]) -> Result<Pod, Error> {
+    let ns = Namespace::create().expect("namespace");
+    let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
+    pins.unpin(&format!("pod-{number}")).expect("unpin");
+    let path = pins.pin(&format!("pod-{number}"), &ns).expect("pin");
+    let pod = pod_ref(number);
+    let got = network.attach(&pod, &ns, &path, ports).await?;
+    Ok(Pod { ns, id: pod.sandbox, got })
+}
+
+pub(crate) async fn attach(network: &Network, number: u32, ports: &[PortMapping]) -> Pod {
+    try_attach(network, number, ports).await.expect("the pod is attached")
+}
+
+/// Listens in a namespace and tells each client its address.
+pub(crate) fn serve(ns: &Namespace, address: &str) {
+    let address: SocketAddr = address.parse().expect("address");
+    let listener = ns.enter(move || TcpListener::bind(address).expect("bind")).expect("enter");
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.expect("accept");
+            let peer = client.peer_addr().expect("peer").ip();
+            write!(client, "{peer}").expect("answer");
+        }
+    });
+}
+
+/// Connects from the node; what the server answered: the address it saw.
+pub(crate) fn ask(to: &str) -> std::io::Result<String> {
+    let to: SocketAddr = to.parse().expect("address");
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// As `ask`, from a namespace.
+pub(crate) fn ask_from(ns: &Namespace, to: &str) -> std::io::Result<String> {
+    let to = to.to_owned();
+    ns.enter(move || ask(&to)).expect("enter")
+}
+
+/// A machine outside, at 192.0.2.2, that knows the node's address 192.0.2.1 and no pod's.
+pub(crate) fn outside() -> Namespace {
+    let ns = Namespace::create().expect("namespace");
+    let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
+    pins.pin("outside", &ns).expect("pin");
+    run("ip link add up0 type veth peer name eth0 netns outside");
+    run("ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up");
+    run("ip -n outside addr add 192.0.2.2/24 dev eth0 && ip -n outside link set eth0 up");
+    run("ip addr add fd02::1/64 dev up0 nodad && ip -n outside addr add fd02::2/64 dev eth0 nodad");
+    ns
+}
+
+/// Files beneath a folder of the network's state.
+pub(crate) fn files(folder: &str) -> Vec<String> {
+    let found = run(&format!("cd /run/pinion/network 2>/dev/null && find {folder} -type f 2>/dev/null | sort || true"));
+    let of_pods = |path: &&str| !path.ends_with("/lock") && !path.contains("last_reserved_ip");
+    found.lines().filter(of_pods).map(str::to_owned).collect()
+}
+
+/// Links of pods, as the node sees them.
+pub(crate) fn pod_links() -> Vec<String> {
+    let named =
+        |line: &str| line.split([' ', '@']).nth(1).filter(|n| n.starts_with("pin") && n.len() == 14).map(str::to_owned);
+    run("ip -o link").lines().filter_map(named).collect()
+}
+
+/// The map of ports, or nothing where there is no table.
+pub(crate) fn ports() -> String {
+    if run("nft list tables").contains("ip pinion") { run("nft list map ip pinion ports") } else { String::new() }
+}
+
+/// Nothing is left of any pod: links, addresses, elements, records.
+pub(crate) fn assert_clean() {
+    assert_eq!(pod_links(), Vec::<String>::new());
+    assert!(!ports().contains("elements"), "{}", ports());
+    assert_eq!(files("leases"), Vec::<String>::new());
+    assert_eq!(files("attachments"), Vec::<String>::new());
+}

@@ -1,0 +1,99 @@
+//! Ports of the node that lead to pods.
+
+mod node;
+
+use std::net::UdpSocket;
+
+use network::{Error, PortMapping, Protocol};
+use node::{ask, ask_from, assert_clean, attach, config, on_a_node, open, outside, run, serve, tcp, try_attach};
+
+fn at(host_ip: &str, host_port: u16) -> PortMapping {
+    PortMapping { host_ip: Some(host_ip.parse().unwrap()), ..tcp(host_port, 80) }
+}
+
+#[test]
+fn a_port_answers_from_everywhere() {
+    on_a_node("a_port_answers_from_everywhere", || async {
+        let (network, outside) = (open(config()), outside());
+        let a = attach(&network, 1, &[tcp(8080, 80), tcp(0, 81)]).await;
+        let b = attach(&network, 2, &[]).await;
+        serve(&a.ns, "0.0.0.0:80");
+        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2", "the pod sees the client's address");
+        assert_eq!(ask("127.0.0.1:8080").unwrap(), "10.85.0.1");
+        assert!(ask("10.85.0.1:8080").is_ok() && ask("192.0.2.1:8080").is_ok());
+        assert!(ask_from(&b.ns, "10.85.0.1:8080").is_ok(), "from another pod of the bridge");
+        assert!(ask_from(&a.ns, "10.85.0.1:8080").is_ok(), "from the pod itself");
+        network.detach(&a.id).await.unwrap();
+        assert!(ask("127.0.0.1:8080").is_err(), "nothing answers once it is detached");
+        network.detach(&b.id).await.unwrap();
+        network.settle().await;
+        assert_clean();
+    });
+}
+
+#[test]
+fn udp_and_an_address_of_the_node() {
+    on_a_node("udp_and_an_address_of_the_node", || async {
+        let (network, outside) = (open(config()), outside());
+        let udp = PortMapping { protocol: Protocol::Udp, ..tcp(5353, 53) };
+        let a = attach(&network, 1, &[udp, at("192.0.2.1", 8080)]).await;
+        let b = attach(&network, 2, &[at("127.0.0.1", 8080)]).await;
+        serve(&a.ns, "0.0.0.0:80");
+        serve(&b.ns, "10.85.0.3:80");
+        assert!(ask_from(&outside, "192.0.2.1:8080").is_ok());
+        assert!(ask("127.0.0.1:8080").is_ok(), "the other pod's, on the same port");
+        let server = a.ns.enter(|| UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
+        let client = outside.enter(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
+        client.send_to(b"x", "192.0.2.1:5353").unwrap();
+        let mut buffer = [0; 8];
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from.ip().to_string().as_str()), (&b"x"[..], "192.0.2.2"));
+    });
+}
+
+#[test]
+fn a_taken_port_is_refused_with_its_owner() {
+    on_a_node("a_taken_port_is_refused_with_its_owner", || async {
+        let network = open(config());
+        let a = attach(&network, 1, &[tcp(8080, 80)]).await;
+        for port in [tcp(8080, 99), at("127.0.0.1", 8080)] {
+            let error = try_attach(&network, 2, &[tcp(8081, 80), port]).await.err().unwrap();
+            assert!(matches!(&error, Error::PortTaken { port: 8080, owner, .. } if *owner == a.id), "{error}");
+        }
+        let twice = try_attach(&network, 2, &[tcp(9000, 1), tcp(9000, 2)]).await.err().unwrap();
+        assert!(matches!(twice, Error::PortTaken { port: 9000, .. }), "{twice}");
+        let udp = PortMapping { protocol: Protocol::Udp, ..tcp(8080, 80) };
+        let b = attach(&network, 2, &[tcp(8081, 80), udp]).await;
+        network.detach(&a.id).await.unwrap();
+        let c = attach(&network, 3, &[tcp(8080, 80)]).await;
+        for pod in [b, c] {
+            network.detach(&pod.id).await.unwrap();
+        }
+        network.settle().await;
+        assert_clean();
+    });
+}
+
+#[test]
+fn pods_do_not_reach_the_nodes_loopback() {
+    on_a_node("pods_do_not_reach_the_nodes_loopback", || async {
+        let network = open(config());
+        let a = attach(&network, 1, &[tcp(8080, 80)]).await;
+        let node = netns::Namespace::open("/proc/self/ns/net".as_ref()).unwrap();
+        serve(&node, "127.0.0.1:9999");
+        assert!(ask("127.0.0.1:9999").is_ok());
+        // As an attacker in a pod would: 127.0.0.1 routed to the bridge.
+        run("ip netns exec pod-1 sh -c 'ip link set lo down; ip addr del 127.0.0.1/8 dev lo; \
+             ip route del table local 127.0.0.0/8 dev lo; ip route del table local 127.0.0.1 dev lo; \
+             echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet; ip route add 127.0.0.1 via 10.85.0.1' 2>/dev/null || true");
+        let seen = || run("nft -a list chain ip pinion martians");
+        assert!(seen().contains("127.0.0.0"), "{}", seen());
+        run("nft insert rule ip pinion martians iifname pinion0 ip daddr 127.0.0.1 counter");
+        let quick = a.ns.enter(|| {
+            let to = "127.0.0.1:9999".parse().unwrap();
+            std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(300)).is_ok()
+        });
+        assert!(!quick.unwrap());
+        assert!(!seen().contains("counter packets 0 "), "the packets came, and went no further: {}", seen());
+    });
+}

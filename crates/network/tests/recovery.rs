@@ -1,0 +1,126 @@
+//! A daemon that is killed at any moment, and what its successor finds.
+
+mod node;
+
+use std::{
+    collections::HashSet,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, run, tcp};
+
+const VICTIM: &str = "PINION_TEST_VICTIM";
+
+/// Attaches and detaches for ever; to be killed.
+#[test]
+#[ignore = "the daemon that `killed_at_any_moment` kills"]
+fn victim() {
+    let Ok(first) = std::env::var(VICTIM) else { return };
+    let first: u32 = first.parse().unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let network = open(config());
+        println!("\nready");
+        for number in first.. {
+            let pod = attach(&network, number, &[tcp(8080, 80), tcp(8081, 81)]).await;
+            network.detach(&pod.id).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn killed_at_any_moment() {
+    on_a_node("killed_at_any_moment", || async {
+        let mut found = 0;
+        for round in 0..40u32 {
+            let mut victim = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "victim", "--nocapture", "--ignored"])
+                .env(VICTIM, (round * 1000 + 1).to_string())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap() == "ready"));
+            // The moment is what varies here: nothing waits for it.
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < std::time::Duration::from_micros(u64::from(round) * 331) {
+                std::hint::spin_loop();
+            }
+            victim.kill().unwrap();
+            victim.wait().unwrap();
+            found += files("attachments").len() + files("leases").len();
+            let network = open(config());
+            network.reconcile(&HashSet::new()).await.unwrap();
+            assert_clean();
+            let pod = attach(&network, round * 1000 + 999, &[tcp(8080, 80), tcp(8081, 81)]).await;
+            network.detach(&pod.id).await.unwrap();
+            network.settle().await;
+            assert_clean();
+        }
+        assert!(found > 0, "no kill came while something was there: the test proved nothing");
+    });
+}
+
+#[test]
+fn only_what_no_one_owns_is_removed() {
+    on_a_node("only_what_no_one_owns_is_removed", || async {
+        let network = open(config());
+        let (a, b) = (attach(&network, 1, &[tcp(8080, 80)]).await, attach(&network, 2, &[tcp(8081, 80)]).await);
+        drop(network);
+        // Of others: a link on our bridge with another name, a link of our name on no bridge of ours.
+        run("ip link add theirs type veth peer name theirs1 && ip link set theirs master pinion0");
+        run("ip link add pin0123456789a type veth peer name y");
+        // Of no one: a link, a lease without an owner, a lease of a dead owner, a torn record, and a half-written one.
+        run("ip link add pinfeedfeedfee type veth peer name x && ip link set pinfeedfeedfee master pinion0");
+        run("cd /run/pinion/network/leases/.built-in && touch 10.85.0.9 && printf 'gone\\r\\neth0' > 10.85.0.10");
+        run("cd /run/pinion/network/attachments && echo '{' > torn.json && echo x > .half.new");
+        let network = open(config());
+        let c = attach(&network, 3, &[]).await;
+        network.reconcile(&HashSet::from([a.id.clone()])).await.unwrap();
+        let links = run("ip -o link");
+        assert!(
+            links.contains("theirs@") && links.contains("pin0123456789a") && !links.contains("pinfeedfeedfee"),
+            "{links}"
+        );
+        let expected = [&a.id, &c.id].map(|id| format!("pin{}", &id[..11]));
+        let on_bridge = run("ip -o link show master pinion0");
+        assert!(expected.iter().all(|name| on_bridge.contains(name)), "{on_bridge}");
+        assert!(!on_bridge.contains(&format!("pin{}", &b.id[..11])), "{on_bridge}");
+        assert_eq!(files("leases").len(), 2, "{:?}", files("leases"));
+        let ports = node::ports();
+        assert!(ports.contains("8080") && !ports.contains("8081"), "{ports}");
+        assert!(!files("attachments").iter().any(|name| name.contains("torn")));
+        assert!(network.detach(&pod_ref(2).sandbox).await.is_ok());
+    });
+}
+
+#[test]
+fn many_at_once_come_and_go() {
+    on_a_node("many_at_once_come_and_go", || async {
+        let network = open(config());
+        let tasks: Vec<_> = (1..=64u16)
+            .map(|number| {
+                let network = network.clone();
+                tokio::spawn(async move { attach(&network, number.into(), &[tcp(8000 + number, 80)]).await })
+            })
+            .collect();
+        let mut pods = Vec::new();
+        for task in tasks {
+            pods.push(task.await.unwrap());
+        }
+        assert_eq!(pods.iter().map(node::Pod::ip).collect::<HashSet<_>>().len(), 64);
+        let tasks: Vec<_> = pods
+            .iter()
+            .map(|pod| {
+                let (network, id) = (network.clone(), pod.id.clone());
+                tokio::spawn(async move { network.detach(&id).await })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        network.settle().await;
+        assert_clean();
+    });
+}
