@@ -135,21 +135,22 @@ pub(crate) fn port_elements(mappings: &[Mapping]) -> Vec<Element> {
     mappings.iter().map(element).collect()
 }
 
-/// Elements of a set of subnets; those within others are left out, for intervals must not overlap.
+/// Elements of a set of subnets, each a beginning and an end, in the order of addresses: the kernel takes a beginning
+/// without its end for an interval that overlaps whatever comes later. Subnets within others are left out.
 pub(crate) fn subnet_elements(set: &'static str, subnets: &[Subnet]) -> Vec<Element> {
-    let mut elements = BTreeSet::new();
-    for subnet in subnets {
-        let within = |other: &&Subnet| other.prefix < subnet.prefix && other.contains(subnet.address);
-        if subnets.iter().any(|other| within(&other)) {
-            continue;
-        }
-        elements.insert(Element { set, end: false, key: octets(subnet.network()), data: Vec::new() });
+    let within = |subnet: &Subnet, other: &Subnet| other.prefix < subnet.prefix && other.contains(subnet.address);
+    let mut outer: Vec<&Subnet> = subnets.iter().filter(|s| !subnets.iter().any(|other| within(s, other))).collect();
+    outer.sort_by_key(|subnet| number(subnet.network()));
+    outer.dedup_by_key(|subnet| number(subnet.network()));
+    let mut elements = Vec::with_capacity(outer.len() * 2);
+    for subnet in outer {
+        elements.push(Element { set, end: false, key: octets(subnet.network()), data: Vec::new() });
         let behind = number(subnet.last()).checked_add(1).filter(|n| subnet.address.is_ipv6() || *n <= u32::MAX.into());
         if let Some(behind) = behind {
-            elements.insert(Element { set, end: true, key: octets(address(behind, subnet.address)), data: Vec::new() });
+            elements.push(Element { set, end: true, key: octets(address(behind, subnet.address)), data: Vec::new() });
         }
     }
-    elements.into_iter().collect()
+    elements
 }
 
 /// Elements of the set of bridges.
@@ -393,4 +394,27 @@ pub(crate) fn dump(socket: &mut Socket, family: Family) -> Result<BTreeSet<Eleme
         })?;
     }
     Ok(elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_in_order_and_do_not_overlap() {
+        let subnets = ["10.85.0.0/16", "10.5.0.0/24", "10.85.3.0/24", "255.255.255.0/24", "10.5.1.0/24", "10.5.0.0/24"];
+        let subnets: Vec<Subnet> = subnets.iter().map(|text| text.parse().unwrap()).collect();
+        let found: Vec<(bool, Vec<u8>)> =
+            subnet_elements("pods", &subnets).into_iter().map(|e| (e.end, e.key)).collect();
+        let expected: [(bool, [u8; 4]); 7] = [
+            (false, [10, 5, 0, 0]),
+            (true, [10, 5, 1, 0]),
+            (false, [10, 5, 1, 0]),
+            (true, [10, 5, 2, 0]),
+            (false, [10, 85, 0, 0]),
+            (true, [10, 86, 0, 0]),
+            (false, [255, 255, 255, 0]),
+        ];
+        assert_eq!(found, expected.map(|(end, key)| (end, key.to_vec())));
+    }
 }

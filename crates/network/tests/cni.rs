@@ -1,0 +1,274 @@
+//! CNI configurations: chains done here, and plugins that are programs.
+
+mod node;
+
+use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use network::{Network, PodRef};
+use node::{ask, ask_from, attach, config, on_a_node, open, outside, pod_links, run, serve, tcp, try_attach};
+
+/// Tells everything it gets, and answers what `answer` says.
+fn plugin(name: &str, answer: &str) {
+    fs::create_dir_all("/run/bin").unwrap();
+    fs::create_dir_all("/run/said").unwrap();
+    let path = Path::new("/run/bin").join(name);
+    let script = format!(
+        "#!/bin/sh\nenv | grep ^CNI_ | sort > /run/said/{name}.$CNI_COMMAND.env\ncat > /run/said/{name}.$CNI_COMMAND.json\n\
+         echo \"{name} $CNI_COMMAND\" >> /run/said/order\n{answer}\n"
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn list(file: &str, version: &str, plugins: &str) {
+    fs::create_dir_all("/run/net.d").unwrap();
+    let text = format!(r#"{{"cniVersion": "{version}", "name": "test", "plugins": [{plugins}]}}"#);
+    fs::write(Path::new("/run/net.d").join(file), text).unwrap();
+}
+
+fn said(name: &str) -> String {
+    fs::read_to_string(Path::new("/run/said").join(name)).unwrap_or_default()
+}
+
+fn json(name: &str) -> serde_json::Value {
+    serde_json::from_str(&said(name)).unwrap_or_else(|e| panic!("{name}: {e}: {}", said(name)))
+}
+
+fn limited() -> Network {
+    Network::open_with_limit(config(), Duration::from_millis(500)).unwrap()
+}
+
+const BRIDGE: &str = r#"{"type": "bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+    "mtu": 1400, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24", "rangeStart": "10.5.0.50"}]]}}"#;
+const PORTMAP: &str = r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#;
+const RESULT: &str = r#"echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"x"}],
+    "ips":[{"address":"10.9.0.7/24","interface":0}],"dns":{"nameservers":["10.9.0.1"],"search":["a.b"]}}'"#;
+
+#[test]
+fn a_chain_done_here_needs_no_program() {
+    on_a_node("a_chain_done_here_needs_no_program", || async {
+        list("10-bridge.conflist", "0.4.0", &format!("{BRIDGE}, {PORTMAP}"));
+        let (network, outside) = (open(config()), outside());
+        network.ready().unwrap();
+        assert_eq!(network.describe(), "cni: 10-bridge.conflist");
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        assert_eq!(pod.ip().to_string(), "10.5.0.50");
+        assert_eq!((&pod.got.raw["cniVersion"], &pod.got.raw["ips"][0]["version"]), (&"0.4.0".into(), &"4".into()));
+        assert!(run("ip -n pod-1 link show eth0").contains("mtu 1400"));
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(ask("127.0.0.1:8080").is_ok() && ask_from(&pod.ns, "10.5.0.1:8080").is_ok());
+        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+        // The configuration changes; the pod goes by the one it came with.
+        fs::remove_file("/run/net.d/10-bridge.conflist").unwrap();
+        assert_eq!(attach(&network, 2, &[]).await.ip().to_string(), "10.85.0.2");
+        network.detach(&pod.id).await.unwrap();
+        network.settle().await;
+        assert_eq!((pod_links().len(), node::files("leases/test").len()), (1, 0));
+    });
+}
+
+#[test]
+fn programs_get_and_give_what_the_specification_says() {
+    on_a_node("programs_get_and_give_what_the_specification_says", || async {
+        plugin("first", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}"));
+        plugin(
+            "second",
+            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\"://; s/,\"type\".*//; s/}$//' /run/said/second.ADD.json >/dev/null; \
+            [ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.1.0\",\"ips\":[{\"address\":\"10.9.0.8/24\"}]}'",
+        );
+        let caps = r#""capabilities": {"portMappings": true, "bandwidth": true}"#;
+        list("10-x.conflist", "1.1.0", &format!(r#"{{"type": "first", "extra": 5}}, {{"type": "second", {caps}}}"#));
+        let network = open(config());
+        network.ready().unwrap();
+        let (ns, path) = (netns::Namespace::create().unwrap(), node::ns_path(1));
+        let pins = netns::PinDir::open("/run/netns/.store".as_ref(), "/run/netns".as_ref()).unwrap();
+        pins.pin("pod-1", &ns).unwrap();
+        let bandwidth = serde_json::json!({"ingressRate": 1000});
+        let args = [("bandwidth".to_owned(), bandwidth.clone()), ("cgroupPath".to_owned(), "/x".into())].into();
+        let pod = PodRef { uid: "u-1".into(), capability_args: args, ..node::pod_ref(1) };
+        let got = network.attach(&pod, &ns, &path, &[tcp(8080, 80)]).await.unwrap();
+        assert_eq!(got.ips[0].to_string(), "10.9.0.8");
+        let env = said("first.ADD.env");
+        for line in [
+            "CNI_COMMAND=ADD".to_owned(),
+            format!("CNI_CONTAINERID={}", pod.sandbox),
+            "CNI_IFNAME=eth0".into(),
+            "CNI_NETNS=/run/netns/pod-1".into(),
+            "CNI_PATH=/run/bin".into(),
+        ] {
+            assert!(env.lines().any(|l| l == line), "{line} in {env}");
+        }
+        assert!(
+            env.contains("K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod-1;K8S_POD_INFRA_CONTAINER_ID=")
+                && env.contains("K8S_POD_UID=u-1")
+        );
+        let first = json("first.ADD.json");
+        assert_eq!(
+            (&first["name"], &first["cniVersion"], &first["extra"]),
+            (&"test".into(), &"1.1.0".into(), &5.into())
+        );
+        assert!(first.get("prevResult").is_none() && first.get("runtimeConfig").is_none());
+        let second = json("second.ADD.json");
+        assert_eq!(second["prevResult"]["ips"][0]["address"], "10.9.0.7/24");
+        assert_eq!(second["runtimeConfig"]["portMappings"][0]["hostPort"], 8080);
+        assert_eq!(
+            (&second["runtimeConfig"]["bandwidth"], second["runtimeConfig"].get("cgroupPath")),
+            (&bandwidth, None)
+        );
+        network.check(&pod.sandbox).await.unwrap();
+        network.reconcile(&HashSet::from([pod.sandbox.clone()])).await.unwrap();
+        assert_eq!(json("first.GC.json")["cni.dev/valid-attachments"][0]["containerID"], pod.sandbox.as_str());
+        // Another daemon, another configuration: DEL is by the one of ADD, in reverse, with its result.
+        drop(network);
+        fs::remove_file("/run/net.d/10-x.conflist").unwrap();
+        pins.unpin("pod-1").unwrap();
+        let network = open(config());
+        network.detach(&pod.sandbox).await.unwrap();
+        assert!(said("first.DEL.env").lines().any(|line| line == "CNI_NETNS="), "its namespace is gone");
+        assert_eq!(json("first.DEL.json")["prevResult"]["ips"][0]["address"], "10.9.0.8/24");
+        let order: Vec<String> = said("order").lines().map(str::to_owned).collect();
+        assert_eq!(order[..4], ["first ADD", "second ADD", "first CHECK", "second CHECK"]);
+        assert_eq!(order[order.len() - 2..], ["second DEL", "first DEL"]);
+        assert!(node::files("attachments").is_empty());
+    });
+}
+
+#[test]
+fn a_chain_of_both_kinds() {
+    on_a_node("a_chain_of_both_kinds", || async {
+        plugin(
+            "meta",
+            "[ $CNI_COMMAND != ADD ] || sed 's/.*\"prevResult\":\\({.*}\\),\"type\".*/\\1/' /run/said/meta.ADD.json",
+        );
+        list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "meta"}}, {PORTMAP}"#));
+        let network = open(config());
+        let pod = attach(&network, 1, &[tcp(8080, 80)]).await;
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(ask("127.0.0.1:8080").is_ok());
+        assert_eq!(json("meta.ADD.json")["prevResult"]["ips"][0]["address"], "10.5.0.50/24");
+        network.detach(&pod.id).await.unwrap();
+        network.settle().await;
+        assert!(said("order").ends_with("meta DEL\n"));
+        node::assert_clean();
+    });
+}
+
+#[test]
+fn a_program_that_fails_is_told_and_undone() {
+    on_a_node("a_program_that_fails_is_told_and_undone", || async {
+        let cases = [
+            (
+                r#"echo '{"code": 11, "msg": "try later", "details": "no \"quota\""}'; exit 1"#,
+                "try later: no \"quota\" (code 11)",
+            ),
+            ("echo oops >&2; exit 3", "exit status: 3, without a CNI error; it said oops"),
+            ("printf 'gar\\033[2Jbage'", "its result is not JSON"),
+            ("echo '[1]'", "its result is no object"),
+            ("echo '{\"ips\": [{\"address\": \"nonsense\"}]}'", "its result is not valid"),
+            ("head -c 3000000 /dev/zero", "its output is longer than 1048576 bytes"),
+            ("sleep 1000 & sleep 1000", "no answer within 0.5 s; it was killed"),
+        ];
+        for (answer, expected) in cases {
+            plugin("bad", &format!("[ $CNI_COMMAND = ADD ] || exit 0\n{answer}"));
+            list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "bad"}}"#));
+            let network = limited();
+            let error = try_attach(&network, 1, &[]).await.err().unwrap().to_string();
+            assert!(error.starts_with("CNI plugin bad ADD: ") && error.contains(expected), "{error}");
+            assert!(!error.contains('\u{1b}'), "{error:?}");
+            network.settle().await;
+            assert!(said("order").ends_with("bad ADD\nbad DEL\n"), "{}", said("order"));
+            node::assert_clean();
+        }
+        assert!(!run("ps -eo args 2>/dev/null || true").contains("sleep 1000"), "its children are killed, too");
+    });
+}
+
+#[test]
+fn a_failed_del_is_kept_for_later() {
+    on_a_node("a_failed_del_is_kept_for_later", || async {
+        plugin("net", &format!("[ $CNI_COMMAND != ADD ] || {RESULT}\n[ $CNI_COMMAND != DEL ] || [ -e /run/fine ]"));
+        list("10.conflist", "1.0.0", r#"{"type": "net"}"#);
+        let network = open(config());
+        let pod = attach(&network, 1, &[]).await;
+        assert_eq!((pod.got.dns_servers.join(","), pod.got.dns_search.join(",")), ("10.9.0.1".into(), "a.b".into()));
+        assert!(network.detach(&pod.id).await.is_err() && network.detach(&pod.id).await.is_err());
+        assert_eq!(node::files("attachments").len(), 1);
+        fs::write("/run/fine", "").unwrap();
+        network.reconcile(&HashSet::from([pod.id.clone()])).await.unwrap();
+        assert!(node::files("attachments").is_empty());
+    });
+}
+
+#[test]
+fn a_slow_plugin_holds_up_no_other_pod() {
+    on_a_node("a_slow_plugin_holds_up_no_other_pod", || async {
+        // Each waits until all are there: it ends only if they run at once.
+        plugin(
+            "meet",
+            &format!(
+                "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/said/here.$CNI_CONTAINERID\n\
+            while [ $(ls /run/said | grep -c here) -lt 6 ]; do sleep 0.01; done\n{RESULT}"
+            ),
+        );
+        list("10.conflist", "1.0.0", r#"{"type": "meet"}"#);
+        let network = open(config());
+        let task = |number| {
+            let network = network.clone();
+            tokio::spawn(async move { attach(&network, number, &[]).await })
+        };
+        let tasks: Vec<_> = (1..=6).map(task).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn not_ready_says_why_and_follows_the_folder() {
+    on_a_node("not_ready_says_why_and_follows_the_folder", || async {
+        let network = open(config());
+        network.ready().unwrap();
+        fs::create_dir_all("/run/net.d").unwrap();
+        fs::write("/run/net.d/10-x.conflist", "{\n  \"name\": oops\n}").unwrap();
+        let error = network.ready().unwrap_err().to_string();
+        assert!(error.contains("/run/net.d/10-x.conflist: not JSON") && error.contains("line 2"), "{error}");
+        assert!(try_attach(&network, 1, &[]).await.err().unwrap().to_string().contains("not JSON"));
+        list("10-x.conflist", "1.1.0", r#"{"type": "absent"}"#);
+        let error = network.ready().unwrap_err().to_string();
+        assert!(error.contains("absent") && error.contains("no such program in /run/bin"), "{error}");
+        plugin("absent", "[ $CNI_COMMAND != STATUS ] || { echo '{\"code\": 50, \"msg\": \"no agent\"}'; exit 1; }");
+        network.reconcile(&HashSet::new()).await.unwrap();
+        assert!(network.ready().unwrap_err().to_string().contains("no agent (code 50)"));
+        plugin("absent", "true");
+        network.reconcile(&HashSet::new()).await.unwrap();
+        network.ready().unwrap();
+        list("05-y.conflist", "9.9.9", r#"{"type": "absent"}"#);
+        assert!(network.ready().unwrap_err().to_string().contains("cniVersion 9.9.9 is not supported"));
+        fs::remove_dir_all("/run/net.d").unwrap();
+        network.ready().unwrap();
+    });
+}
+
+/// With `PINION_TEST_CNI_BIN` set to a folder of the reference plugins, they are run too.
+#[test]
+fn the_reference_plugins() {
+    let Some(folder) = std::env::var_os("PINION_TEST_CNI_BIN") else { return };
+    on_a_node("the_reference_plugins", || async move {
+        let with = network::Config { cni_bin_dirs: vec![folder.into()], ..config() };
+        let network = open(with);
+        // An option that only the program knows makes it one.
+        let bridge = BRIDGE.replace("\"mtu\"", "\"promiscMode\": false, \"mtu\"");
+        list(
+            "10.conflist",
+            "1.0.0",
+            &format!(r#"{bridge}, {PORTMAP}, {{"type": "tuning", "sysctl": {{"net.core.somaxconn": "77"}}}}"#),
+        );
+        let pod = attach(&network, 1, &[]).await;
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(ask(&format!("{}:80", pod.ip())).is_ok());
+        assert_eq!(run("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
+        network.check(&pod.id).await.unwrap();
+        network.detach(&pod.id).await.unwrap();
+        assert!(!run("ip -n pod-1 -o link").contains("eth0"));
+    });
+}
