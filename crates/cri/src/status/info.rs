@@ -11,7 +11,7 @@ use super::{container as answer, sandbox as pod_answer};
 /// `inspectp`: what the engine knows, and the configuration as it was asked for.
 pub(crate) fn sandbox(status: &SandboxStatus, known: Value) -> HashMap<String, String> {
     let mut info = object(known);
-    info.insert("config".to_owned(), sandbox_config(&status.config));
+    info.insert("config".to_owned(), said(sandbox_config(&status.config)));
     info.entry("runtimeHandler").or_insert_with(|| json!(status.config.runtime_handler));
     info.entry("stage").or_insert_with(|| json!(status.stage));
     keyed(info)
@@ -20,9 +20,10 @@ pub(crate) fn sandbox(status: &SandboxStatus, known: Value) -> HashMap<String, S
 /// `inspect`.
 pub(crate) fn container(status: &ContainerStatus, known: Value) -> HashMap<String, String> {
     let mut info = object(known);
-    info.insert("config".to_owned(), container_config(&status.config));
+    info.insert("config".to_owned(), said(container_config(&status.config)));
     info.insert("sandboxID".to_owned(), json!(status.sandbox));
     info.insert("pid".to_owned(), json!(status.pid.unwrap_or(0)));
+    info.entry("removing").or_insert(json!(false));
     info.entry("stage").or_insert_with(|| json!(status.stage));
     keyed(info)
 }
@@ -32,6 +33,26 @@ pub(crate) fn image(image: &Image) -> HashMap<String, String> {
     let mut info = Map::new();
     info.insert("imageSpec".to_owned(), image.raw_config.as_ref().clone());
     keyed(info)
+}
+
+/// Without what was not said: the names that are left are the ones that were asked for.
+pub(super) fn said(value: Value) -> Value {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Bool(told) => !told,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    };
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().map(|(key, value)| (key, said(value))).filter(|(_, value)| !empty(value));
+            Value::Object(kept.collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(said).collect()),
+        other => other,
+    }
 }
 
 fn object(known: Value) -> Map<String, Value> {
