@@ -37,3 +37,19 @@ pub(crate) fn take(state_dir: &Path) -> Result<File, Failure> {
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(wrong)?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_has_a_folder_until_it_ends() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let state = dir.path().join("a/b");
+        let first = take(&state).expect("free");
+        let refused = take(&state).expect_err("taken").to_string();
+        assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
+        drop(first);
+        take(&state).expect("free again");
+    }
+}

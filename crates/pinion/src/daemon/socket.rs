@@ -36,3 +36,24 @@ pub(crate) fn remove(path: &Path) {
         tracing::warn!("remove socket {}: {error}", path.display());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dead_daemons_socket_is_replaced_by_one_for_root_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("run/x.sock");
+        drop(listen(&path).expect("first"));
+        UnixStream::connect(&path).expect_err("nobody listens");
+        let _listener = listen(&path).expect("second");
+        UnixStream::connect(&path).expect("somebody listens");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path().join("run")).expect("read").count(), 1, "nothing beside it");
+        remove(&path);
+        assert!(!path.exists());
+    }
+}

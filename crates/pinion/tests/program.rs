@@ -1,0 +1,123 @@
+//! The program itself where no daemon answers.
+
+use std::{
+    fs,
+    os::unix::net::UnixDatagram,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+fn pinion(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pinion")).args(args).env_remove("PINION_SOCKET").output().expect("pinion starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+#[test]
+fn without_a_daemon_it_says_how_to_start_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("no.sock");
+    let socket = socket.to_str().expect("UTF-8");
+    for verb in ["ps", "images", "pods", "version", "info"] {
+        let output = pinion(&["--socket", socket, verb]);
+        assert_eq!(output.status.code(), Some(125), "{verb}");
+        assert_eq!(stderr(&output), format!("pinion: no daemon answers on {socket}; start one with: pinion serve"));
+    }
+}
+
+#[test]
+fn a_broken_configuration_stops_the_daemon_before_it_makes_anything() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("config.toml");
+    let state = dir.path().join("state");
+    fs::write(&file, format!("state_dir = {state:?}\n[network]\nsubnet = \"10.300.0.0/16\"\n")).expect("written");
+    let output = pinion(&["serve", "--config", file.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("{}:3: network.subnet: \"10.300.0.0/16\"", file.display());
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    assert!(!state.exists());
+}
+
+#[test]
+fn a_monitor_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("config.toml");
+    fs::write(&file, "monitor = \"/no/such/pinmon\"\n").expect("written");
+    let output = pinion(&[
+        "serve",
+        "--config",
+        file.to_str().expect("UTF-8"),
+        "--state-dir",
+        dir.path().to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/no/such/pinmon"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "nothing but the configuration");
+}
+
+#[test]
+fn the_default_configuration_is_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("config.toml");
+    fs::write(&file, pinion(&["config", "default"]).stdout).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    assert_eq!(pinion(&["config", "check", file]).status.code(), Some(0));
+    let shown: serde_json::Value =
+        serde_json::from_slice(&pinion(&["--json", "config", "show", file]).stdout).expect("JSON");
+    assert_eq!(shown["network"]["bridge"], "pinion0");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pinion"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("pinion starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = pinion(&["completions", shell]);
+        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("completions"), "{shell}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_is_done() {
+    for wrong in [
+        &["run", "-p", "x", "busybox"][..],
+        &["run", "--memory", "lots", "busybox"],
+        &["run", "--rm", "-d", "busybox"],
+        &["run", "--name", "../up", "busybox"],
+        &["kill", "-s", "NOPE", "x"],
+        &["logs", "--since", "yesterday", "x"],
+        &["stop", "-t", "-1", "x"],
+    ] {
+        let output = pinion(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_service_manager_hears_nothing_of_a_daemon_that_did_not_start() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("bound");
+    socket.set_nonblocking(true).expect("set");
+    let output = Command::new(env!("CARGO_BIN_EXE_pinion"))
+        .args(["serve", "--config", "/no/such/config.toml"])
+        .env("NOTIFY_SOCKET", Path::new(&path))
+        .output()
+        .expect("pinion starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/no/such/config.toml"));
+    assert!(socket.recv(&mut [0; 8]).is_err(), "nothing was sent");
+}
