@@ -81,23 +81,14 @@ impl Connection {
     }
 
     /// Sends one frame. The roles of the envelope are set from `attachments`. A frame is sent whole or not at all.
-    pub fn send(&self, mut envelope: Envelope, attachments: &Attachments) -> Result<(), CodecError> {
-        if attachments.len() > FRAME_FDS_MAX {
-            return Err(CodecError::Malformed(format!("{} descriptors, at most {FRAME_FDS_MAX}", attachments.len())));
-        }
-        match &mut envelope {
-            Envelope::Request { roles, .. } | Envelope::Reply { roles, .. } => *roles = attachments.roles(),
-            Envelope::Event(_) if attachments.is_empty() => {}
-            Envelope::Event(_) => return Err(CodecError::Malformed("an event carries no descriptors".into())),
-        }
-        let json = serde_json::to_vec(&envelope).map_err(|e| CodecError::Malformed(format!("encode frame: {e}")))?;
-        if json.len() > FRAME_MAX {
-            return Err(CodecError::Malformed(format!("{} bytes, at most {FRAME_MAX}", json.len())));
-        }
-        let memfd = if json.len() > INLINE_MAX { Some(seal(&json)?) } else { None };
-        let fds: Vec<BorrowedFd<'_>> =
-            memfd.iter().map(AsFd::as_fd).chain(attachments.iter().map(|(_, fd)| fd.as_fd())).collect();
-        self.send_packet(if memfd.is_some() { ELSEWHERE } else { &json }, &fds)
+    pub fn send(&self, envelope: Envelope, attachments: &Attachments) -> Result<(), CodecError> {
+        let packet = Packet::encode(envelope, attachments)?;
+        self.send_packet(packet.data(), &packet.descriptors(attachments))
+    }
+
+    /// Sends a frame that was encoded before: again, where the socket had no room.
+    pub fn send_frame(&self, frame: &Frame) -> Result<(), CodecError> {
+        self.send_packet(frame.packet.data(), &frame.packet.descriptors(&frame.attachments))
     }
 
     /// Reads one frame. Received descriptors are close-on-exec. After `Malformed` the connection can still be read.
@@ -171,6 +162,61 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// A frame ready to be sent, which can wait for room in the socket.
+#[derive(Debug)]
+pub struct Frame {
+    packet: Packet,
+    attachments: Attachments,
+}
+
+impl Frame {
+    /// Encodes an envelope; its roles are set from `attachments`.
+    pub fn new(envelope: Envelope, attachments: Attachments) -> Result<Self, CodecError> {
+        Ok(Self { packet: Packet::encode(envelope, &attachments)?, attachments })
+    }
+}
+
+/// The JSON, and the memfd it moved to where it is long.
+#[derive(Debug)]
+enum Packet {
+    Inline(Vec<u8>),
+    Elsewhere(OwnedFd),
+}
+
+impl Packet {
+    fn encode(mut envelope: Envelope, attachments: &Attachments) -> Result<Self, CodecError> {
+        if attachments.len() > FRAME_FDS_MAX {
+            return Err(CodecError::Malformed(format!("{} descriptors, at most {FRAME_FDS_MAX}", attachments.len())));
+        }
+        match &mut envelope {
+            Envelope::Request { roles, .. } | Envelope::Reply { roles, .. } => *roles = attachments.roles(),
+            Envelope::Event(_) if attachments.is_empty() => {}
+            Envelope::Event(_) => return Err(CodecError::Malformed("an event carries no descriptors".into())),
+        }
+        let json = serde_json::to_vec(&envelope).map_err(|e| CodecError::Malformed(format!("encode frame: {e}")))?;
+        match json.len() {
+            0..=INLINE_MAX => Ok(Self::Inline(json)),
+            ..=FRAME_MAX => Ok(Self::Elsewhere(seal(&json)?)),
+            length => Err(CodecError::Malformed(format!("{length} bytes, at most {FRAME_MAX}"))),
+        }
+    }
+
+    fn data(&self) -> &[u8] {
+        match self {
+            Self::Inline(json) => json,
+            Self::Elsewhere(_) => ELSEWHERE,
+        }
+    }
+
+    fn descriptors<'a>(&'a self, attachments: &'a Attachments) -> Vec<BorrowedFd<'a>> {
+        let memfd = match self {
+            Self::Inline(_) => None,
+            Self::Elsewhere(memfd) => Some(memfd.as_fd()),
+        };
+        memfd.into_iter().chain(attachments.iter().map(|(_, fd)| fd.as_fd())).collect()
     }
 }
 

@@ -33,7 +33,7 @@ mod message;
 mod socket;
 
 pub use attach::{Attachments, NamespaceKind, Role};
-pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, INLINE_MAX};
+pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
 pub use failure::{Failure, FailureKind};
 pub use message::{
     Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,

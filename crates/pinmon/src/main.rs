@@ -1,2 +1,91 @@
-//! .
-fn main() {}
+//! The monitor: parent, reaper, log writer and terminal holder of every container of a node.
+//!
+//! One thread, one epoll loop, no runtime: forking from a small process is quick, and a threaded one could not clone
+//! containers safely. It outlives the daemon, answers it by the contract in `monitor-api`, and never waits for it.
+//!
+//! ```text
+//! serve.rs        start: sealed copy, own mount namespace, journal, signals
+//! monitor.rs      what is held, and the loop ──┬─▶ connection.rs ──▶ request/<verb>.rs
+//!                                              ├─▶ setup.rs, child.rs      a container on its way to execve
+//!                                              ├─▶ move_output.rs ──▶ output.rs ──▶ log.rs, attach.rs
+//!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod attached;
+mod child;
+mod clock;
+mod command;
+mod connection;
+mod epoll;
+mod failure;
+mod inherit;
+mod inventory;
+mod isolate;
+mod journals;
+mod log;
+mod monitor;
+mod move_output;
+mod output;
+mod pod_init;
+mod process;
+mod programs;
+mod reap;
+mod removal;
+mod request;
+mod sealed;
+mod serve;
+mod setup;
+mod stream;
+mod timer;
+mod token;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+const USAGE: &str = "usage: pinmon serve --socket-fd <number> --state <directory> | pinmon --version";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let result = match arguments.first().and_then(|first| first.to_str()) {
+        Some("--version" | "-V") if arguments.len() == 1 => {
+            println!("pinmon {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Some("--help" | "-h") => {
+            println!("{USAGE}\n\nThe monitor of a node's containers; `pinion serve` starts it.");
+            Ok(())
+        }
+        Some("serve") => parse(&arguments[1..]).and_then(|(socket, state)| serve::serve(socket, &state)),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("pinmon: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: &[OsString]) -> Result<(i32, PathBuf), String> {
+    let (mut socket, mut state) = (None, None);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let value = || format!("{}: value missing; {USAGE}", argument.display());
+        match argument.to_str() {
+            Some("--socket-fd") => {
+                let text = rest.next().ok_or_else(value)?;
+                let number = text.to_str().and_then(|text| text.parse().ok());
+                socket = Some(number.ok_or_else(|| format!("--socket-fd {}: not a number", text.display()))?);
+            }
+            Some("--state") => state = Some(PathBuf::from(rest.next().ok_or_else(value)?)),
+            _ => return Err(format!("{}: unknown; {USAGE}", argument.display())),
+        }
+    }
+    match (socket, state) {
+        (Some(socket), Some(state)) => Ok((socket, state)),
+        _ => Err(USAGE.to_owned()),
+    }
+}

@@ -1,0 +1,144 @@
+//! A command that runs in a container, by `Exec`.
+//!
+//! It lives in a group of its own below the container's, so that it can be killed with all it started. Its pipes, its
+//! deadline and whoever waits for it are the daemon's: when the connection ends, commands are killed. What a command left
+//! running when it ended lives on, as under other engines, and keeps the record until it is killed or its container ends.
+
+use container::{Nascent, Progress};
+use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Reply, Role};
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    process::Signal,
+};
+
+use crate::{
+    clock,
+    connection::Asked,
+    failure::{of_container, system},
+    monitor::Monitor,
+    process::End,
+};
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandStage {
+    /// On its way to execve.
+    Setting(Asked),
+    Running,
+    /// execve failed, which was said; to be reaped.
+    Failed,
+    /// Reaped; something it started lives on.
+    Left,
+}
+
+/// See the head of this file.
+pub(crate) struct Command {
+    pub(crate) id: String,
+    pub(crate) container: String,
+    pub(crate) nascent: Nascent,
+    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) stage: CommandStage,
+}
+
+impl Monitor {
+    /// Commands that are not at execve yet.
+    pub(crate) fn new_commands(&self) -> impl Iterator<Item = u64> {
+        let new = |(_, command): &(&u64, &Command)| matches!(command.stage, CommandStage::Setting(_));
+        self.commands.iter().filter(new).map(|(serial, _)| *serial)
+    }
+
+    /// The command of this id.
+    pub(crate) fn find_command(&self, id: &str) -> Option<u64> {
+        self.commands.iter().find(|(_, command)| command.id == id).map(|(serial, _)| *serial)
+    }
+
+    pub(crate) fn advance_command(&mut self, serial: u64) {
+        loop {
+            let Some(command) = self.commands.get_mut(&serial) else { return };
+            let CommandStage::Setting(asked) = command.stage else { return };
+            match command.nascent.advance() {
+                Ok(Progress::Pending) => return,
+                Ok(Progress::Ready { terminal }) => command.terminal = terminal,
+                Ok(Progress::Executed) => {
+                    self.epoll.forget(command.nascent.sync());
+                    command.stage = CommandStage::Running;
+                    let answer = started(command);
+                    return self.reply(asked, answer);
+                }
+                Err(error) => {
+                    self.epoll.forget(command.nascent.sync());
+                    let _ = rustix::process::pidfd_send_signal(&command.nascent.pidfd, Signal::KILL);
+                    command.stage = CommandStage::Failed;
+                    let failure = of_container(&format!("exec in container {}", command.container), &error);
+                    return self.reply(asked, Err(failure));
+                }
+            }
+        }
+    }
+
+    /// A child that is no container was reaped: a command's, or an orphan.
+    pub(crate) fn command_reaped(&mut self, pid: i32, end: End) {
+        let of_pid = |command: &Command| command.nascent.pid == pid && command.stage != CommandStage::Left;
+        let Some(serial) = self.commands.iter().find(|(_, command)| of_pid(command)).map(|(serial, _)| *serial) else {
+            return;
+        };
+        let Some(command) = self.commands.get_mut(&serial) else { return };
+        let before = std::mem::replace(&mut command.stage, CommandStage::Left);
+        command.terminal = None;
+        if before == CommandStage::Running {
+            let oom_killed = command.nascent.group.oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
+            let status = ExitStatus { code: end.code, signal: end.signal, oom_killed, at: clock::realtime() };
+            let event = Event::ExecExited { exec: command.id.clone(), container: command.container.clone(), status };
+            self.tell(event);
+        }
+        self.sweep_command(serial);
+    }
+
+    /// Forgets a command that was reaped and left nothing.
+    pub(crate) fn sweep_command(&mut self, serial: u64) {
+        let left =
+            |command: &Command| command.stage == CommandStage::Left && command.nascent.group.is_empty().unwrap_or(true);
+        if self.commands.get(&serial).is_some_and(left)
+            && let Some(command) = self.commands.remove(&serial)
+        {
+            self.remove_group(command.nascent.group);
+        }
+    }
+
+    /// Kills all commands: the connection is gone.
+    pub(crate) fn end_commands(&mut self) {
+        self.kill_commands(|_| true);
+    }
+
+    /// A container ended: its commands are gone or go with it.
+    pub(crate) fn end_commands_of(&mut self, container: &str) {
+        self.kill_commands(|command| command.container == container);
+    }
+
+    fn kill_commands(&mut self, which: impl Fn(&Command) -> bool) {
+        let serials: Vec<u64> =
+            self.commands.iter().filter(|(_, command)| which(command)).map(|(serial, _)| *serial).collect();
+        for serial in serials {
+            if let Some(command) = self.commands.get(&serial)
+                && let Err(error) = command.nascent.group.kill()
+            {
+                eprintln!("pinmon: kill command {} of container {}: {error}", command.id, command.container);
+            }
+            self.sweep_command(serial);
+        }
+    }
+}
+
+fn started(command: &Command) -> Result<(Reply, Attachments), monitor_api::Failure> {
+    let duplicate = |what: &str, fd: &OwnedFd| {
+        let operation = || format!("exec in container {}: duplicate the {what}", command.container);
+        fd.as_fd().try_clone_to_owned().map_err(|e| system(operation(), e))
+    };
+    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", &command.nascent.pidfd)?);
+    if let Some(terminal) = &command.terminal {
+        attachments.push(Role::Terminal, duplicate("terminal", terminal)?);
+    }
+    let started = ExecStarted { pid: command.nascent.pid.unsigned_abs(), warnings: command.warnings.clone() };
+    Ok((Reply::ExecStarted(started), attachments))
+}

@@ -1,0 +1,39 @@
+//! What a container would inherit from the monitor and must not: its limit of open files and its place in the OOM
+//! killer's order.
+
+use std::fs;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+
+/// As the daemon started us.
+#[derive(Debug)]
+pub(crate) struct Inherit {
+    files: Option<Rlimit>,
+    pub(crate) oom_score_adj: i32,
+}
+
+/// As far from the OOM killer as can be without being exempt from what the system may do as a last resort.
+const PROTECTED: i32 = -999;
+const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+
+impl Inherit {
+    /// Raises the monitor's own limit of open files to what is allowed, and protects it from the OOM killer where it may.
+    pub(crate) fn prepare() -> Self {
+        let oom_score_adj =
+            crate::process::oom_score_adj(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0);
+        // Without CAP_SYS_RESOURCE it may not go lower than it is.
+        let _ = fs::write(OOM_SCORE_ADJ, PROTECTED.min(oom_score_adj).to_string());
+        let before = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+        let files = (before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok()).then_some(before);
+        Self { files, oom_score_adj }
+    }
+
+    /// Gives a child the limit of open files that the monitor had at first, unless its spec names one.
+    pub(crate) fn restore_files(&self, pid: i32, process: &oci::Process) {
+        let named = process.rlimits.iter().any(|limit| limit.kind == "RLIMIT_NOFILE");
+        if let (Some(files), false, Some(pid)) = (self.files, named, Pid::from_raw(pid)) {
+            let _ = prlimit(Some(pid), Resource::Nofile, files);
+        }
+    }
+}

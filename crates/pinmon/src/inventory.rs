@@ -1,0 +1,55 @@
+//! What is told of what is held.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use monitor_api::{Attachments, CodecError, Envelope, Frame, Holding, HoldingState, LogOptions, Reply, Role};
+
+use crate::{child::Child, monitor::Monitor, stream::StreamKind};
+
+impl Monitor {
+    /// One container; `None`: it is gone, or not made yet.
+    pub(crate) fn holding_frame(&self, seq: u64, serial: u64) -> Option<Result<Frame, CodecError>> {
+        let child = self.containers.get(&serial)?;
+        Some(frame(seq, child.holding()?, descriptors(child)))
+    }
+
+    /// What is kept under a key; `None`: it was released.
+    pub(crate) fn kept_frame(&self, seq: u64, key: &str) -> Option<Result<Frame, CodecError>> {
+        let files = self.kept.get(key)?;
+        let holding = Holding {
+            id: key.to_owned(),
+            sandbox: String::new(),
+            cgroup: String::new(),
+            pid: 0,
+            start_time: 0,
+            log: LogOptions::default(),
+            state: HoldingState::Kept,
+        };
+        Some(frame(seq, holding, (0..).map(Role::Kept).zip(files.iter().map(AsFd::as_fd)).collect()))
+    }
+}
+
+/// As in `Adopt`.
+fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
+    let stream = |kind| child.output.stream(kind).filter(|_| child.output.terminal().is_none()).map(|s| s.fd.as_fd());
+    let list = [
+        (Role::Pidfd, child.pidfd()),
+        (Role::Sync, child.nascent().map(container::Nascent::sync)),
+        (Role::StdoutRead, stream(StreamKind::Stdout)),
+        (Role::StderrRead, stream(StreamKind::Stderr)),
+        (Role::StdinHold, child.stdin.as_ref().map(AsFd::as_fd)),
+        (Role::Log, child.output.sink.file().map(AsFd::as_fd)),
+        (Role::Terminal, child.output.terminal().map(AsFd::as_fd)),
+    ];
+    list.into_iter().filter_map(|(role, fd)| fd.map(|fd| (role, fd))).collect()
+}
+
+fn frame(seq: u64, holding: Holding, files: Vec<(Role, BorrowedFd<'_>)>) -> Result<Frame, CodecError> {
+    let mut attachments = Attachments::new();
+    for (role, fd) in files {
+        let fd =
+            fd.try_clone_to_owned().map_err(|source| CodecError::Io { operation: "duplicate a descriptor", source })?;
+        attachments.push(role, fd);
+    }
+    Frame::new(Envelope::Reply { seq, body: Ok(Reply::Holding(Box::new(holding))), roles: Vec::new() }, attachments)
+}

@@ -1,0 +1,26 @@
+//! From a container's output to its log, each byte exactly once, whenever this process is killed.
+//!
+//! ```text
+//!   container ── write ──▶ FIFO ──tee──▶ scratch pipe ──read──▶ journal.data   (nothing consumed yet)
+//!                           │                                      │ cut into whole lines: n bytes
+//!                           │                     journal: Prepared{container, stream, log file, its size, n}
+//!                           │                                      │ one writev
+//!                           │                                      ▼
+//!                           │                                   log file
+//!                           │                     journal: Written
+//!                           └──read exactly n──▶ journal.landing   (consumed; held NOT data before)
+//!                                                 journal: Idle
+//! ```
+//!
+//! A successor that finds `Prepared` cuts the log back to its size before and starts over; one that finds `Written` tells
+//! from the landing area how many bytes were consumed and consumes the rest. What is not a whole line yet stays in the
+//! FIFO, so no container needs a buffer here. The journal is one small file in shared memory for the whole node.
+//!
+//! A terminal cannot be peeked: it is read straight into the landing area (`Reading`, then `Received`), and what was read
+//! is written at once, a line or not. Only zero bytes at the very end of a read that was cut off are lost then.
+
+pub(crate) mod format;
+pub(crate) mod journal;
+pub(crate) mod pump;
+pub(crate) mod recover;
+pub(crate) mod sink;

@@ -1,0 +1,109 @@
+//! The CRI log format: `<RFC 3339 time with nanoseconds> <stdout|stderr> <F|P> <content>\n`.
+
+use std::io::BufRead;
+
+use crate::stream::StreamKind;
+
+/// Most pieces in one batch: three slices each must stay below the kernel's 1024 for writev(2).
+pub(crate) const PIECES_MAX: usize = 256;
+
+/// A part of the output that becomes one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// First byte.
+    pub(crate) start: usize,
+    /// Behind the last byte, which is the newline where `full`.
+    pub(crate) end: usize,
+    /// Whether a newline ends it (`F`), or the line goes on (`P`).
+    pub(crate) full: bool,
+}
+
+/// Cuts output into pieces of at most `line_max` bytes, and returns how many bytes they cover. What is not a whole line is
+/// left, unless it is longer than `line_max` or `flush` asks for all.
+pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Piece>) -> usize {
+    let mut start = 0;
+    pieces.clear();
+    while start < data.len() && pieces.len() < PIECES_MAX {
+        let rest = &data[start..];
+        // A newline right behind line_max bytes still ends that piece.
+        let window = &rest[..rest.len().min(line_max + 1)];
+        let (end, full) = match newline(window) {
+            Some(at) => (start + at + 1, true),
+            None if rest.len() > line_max => (start + line_max, false),
+            None if flush => (data.len(), false),
+            None => break,
+        };
+        pieces.push(Piece { start, end, full });
+        start = end;
+    }
+    start
+}
+
+/// std's `skip_until` is the one public door to its vectorized search.
+fn newline(data: &[u8]) -> Option<usize> {
+    let mut rest = data;
+    let skipped = rest.skip_until(b'\n').ok()?;
+    (skipped > 0 && data[skipped - 1] == b'\n').then(|| skipped - 1)
+}
+
+/// What stands before the content of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefix([u8; Prefix::LENGTH]);
+
+impl Prefix {
+    const LENGTH: usize = 40;
+    const TAG: usize = 38;
+
+    /// For a full entry written at this time, in nanoseconds since the epoch.
+    pub(crate) fn new(at: u64, stream: StreamKind) -> Self {
+        let mut text = *b"0000-00-00T00:00:00.000000000Z stdout F ";
+        let (seconds, nanoseconds) = (at / 1_000_000_000, at % 1_000_000_000);
+        let (year, month, day) = civil(seconds / 86_400);
+        let of_day = seconds % 86_400;
+        digits(&mut text[0..4], year);
+        digits(&mut text[5..7], month);
+        digits(&mut text[8..10], day);
+        digits(&mut text[11..13], of_day / 3600);
+        digits(&mut text[14..16], of_day / 60 % 60);
+        digits(&mut text[17..19], of_day % 60);
+        digits(&mut text[20..29], nanoseconds);
+        text[31..37].copy_from_slice(stream.name().as_bytes());
+        Self(text)
+    }
+
+    /// The same for an entry whose line goes on.
+    pub(crate) fn partial(mut self) -> Self {
+        self.0[Self::TAG] = b'P';
+        self
+    }
+
+    /// The text, with the space before the content.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn digits(text: &mut [u8], mut value: u64) {
+    for digit in text.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+/// Year, month, day of a day since the epoch, in the proleptic Gregorian calendar: years are counted from March, so that
+/// the leap day is a year's last.
+fn civil(day: u64) -> (u64, u64, u64) {
+    const DAYS_TO_EPOCH: u64 = 719_468; // from 0000-03-01
+    const DAYS_OF_ERA: u64 = 146_097; // 400 years
+    let day = day + DAYS_TO_EPOCH;
+    let (era, of_era) = (day / DAYS_OF_ERA, day % DAYS_OF_ERA);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests;

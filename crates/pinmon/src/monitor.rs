@@ -1,0 +1,138 @@
+//! All that the monitor holds, and the loop that everything happens in.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
+
+use cgroup::Hierarchies;
+use rustix::fd::OwnedFd;
+use syscall::signal_fd::SignalFd;
+
+use crate::{
+    child::Child,
+    command::Command,
+    connection::Link,
+    epoll::{Epoll, Happened},
+    inherit::Inherit,
+    journals::Journals,
+    log::pump::Pump,
+    programs::Programs,
+    stream::StreamKind,
+    timer::{Timer, Timers},
+    token::Token,
+};
+
+/// See the head of this file.
+pub(crate) struct Monitor {
+    pub(crate) epoll: Epoll,
+    pub(crate) listener: OwnedFd,
+    pub(crate) signals: SignalFd,
+    pub(crate) trees: Hierarchies,
+    pub(crate) inherit: Inherit,
+    pub(crate) journals: Journals,
+    pub(crate) pump: Pump,
+    pub(crate) programs: Programs,
+    pub(crate) timers: Timers,
+    pub(crate) link: Option<Link>,
+    /// How many connections there were.
+    pub(crate) links: u64,
+    /// By serial number.
+    pub(crate) containers: BTreeMap<u64, Child>,
+    /// By serial number.
+    pub(crate) commands: BTreeMap<u64, Command>,
+    pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
+    /// Containers with more output to move at once.
+    pub(crate) busy: VecDeque<u64>,
+    pub(crate) serials: u64,
+    /// `Shutdown` was granted.
+    pub(crate) over: bool,
+}
+
+impl Monitor {
+    /// Serves until `Shutdown`.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        self.epoll.watch(&self.listener, Token::Listener)?;
+        self.epoll.watch(&self.signals, Token::Signals)?;
+        while !self.over {
+            let most = if self.busy.is_empty() { self.timers.next() } else { Some(std::time::Duration::ZERO) };
+            for happened in self.epoll.wait(most)? {
+                self.happened(happened);
+            }
+            while let Some(timer) = self.timers.due() {
+                self.due(timer);
+            }
+            for serial in std::mem::take(&mut self.busy) {
+                self.move_output(serial, false);
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// A number that was never given before.
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serials += 1;
+        self.serials
+    }
+
+    /// The container of this id.
+    pub(crate) fn find(&self, id: &str) -> Option<u64> {
+        self.containers.iter().find(|(_, child)| child.id == id).map(|(serial, _)| *serial)
+    }
+
+    fn happened(&mut self, happened: Happened) {
+        match happened.token {
+            Token::Listener => self.accept(),
+            Token::Signals => self.signalled(),
+            Token::Link => self.link_ready(),
+            Token::Stream(serial, _) => self.move_output(serial, false),
+            Token::Sync(serial) => self.advance(serial),
+            Token::Pidfd(serial) => self.ended_elsewhere(serial, 0),
+            Token::Tap(serial, number) => self.tap_ready(serial, number, happened.broken),
+        }
+    }
+
+    fn due(&mut self, timer: Timer) {
+        match timer {
+            Timer::Rest(serial, kind) => {
+                if let (Some(child), Some(kind)) = (self.containers.get_mut(&serial), StreamKind::from_word(kind)) {
+                    child.output.wake(kind);
+                    self.move_output(serial, false);
+                }
+            }
+            Timer::Drain(serial) => self.move_output(serial, true),
+            Timer::Taps(serial) => self.taps_due(serial),
+            Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
+            Timer::Remove(serial) => self.try_remove(serial),
+        }
+    }
+
+    fn signalled(&mut self) {
+        loop {
+            match self.signals.read() {
+                Ok(Some(libc::SIGCHLD)) => self.reap(),
+                Ok(Some(signal)) => self.asked_to_end(signal),
+                Ok(None) => return,
+                Err(error) => {
+                    eprintln!("pinmon: read signals: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A signal ends an idle monitor; one that holds containers stays: their output and exit codes depend on it.
+    fn asked_to_end(&mut self, signal: i32) {
+        if self.holds_nothing() {
+            self.over = true;
+        } else {
+            eprintln!("pinmon: signal {signal} ignored: containers are held; ask by Shutdown once they are deleted");
+        }
+    }
+
+    /// Whether nothing would be lost.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.containers.is_empty() && self.commands.is_empty() && self.kept.is_empty()
+    }
+}

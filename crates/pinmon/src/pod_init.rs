@@ -1,0 +1,34 @@
+//! The program and the root of a pod's init (`podinit/init.rs`): a read-only file system with that one file.
+
+use std::io;
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags, openat},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
+};
+
+/// Where it stands in that root; its file name is what `ps` shows.
+pub(crate) const PATH: &str = "/pod-init";
+
+/// The program, static, without a C library.
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pod-init"));
+
+/// A detached mount for one pod: nothing of the host can be reached through `/proc/1/root`.
+pub(crate) fn root() -> io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", "pod-init")?;
+    fsconfig_set_string(&context, "mode", "0555")?;
+    fsconfig_set_string(&context, "size", "64k")?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(&mount, &PATH[1..], flags, Mode::RWXU.intersection(Mode::RUSR | Mode::XUSR))?;
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::XUSR | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH)?;
+    let mut rest = PROGRAM;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
+    Ok(mount)
+}

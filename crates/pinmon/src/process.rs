@@ -1,0 +1,120 @@
+//! What `/proc` and wait(2) tell of a process.
+
+use std::fs;
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::AsFd,
+    io::Errno,
+    process::{WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, waitid},
+};
+use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Exit code, 128 + signal for a killed one; `None`: it cannot be known.
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+}
+
+impl End {
+    /// Nobody can tell any more.
+    pub(crate) const UNKNOWN: Self = Self { code: None, signal: None };
+
+    fn exited(code: i32) -> Self {
+        Self { code: Some(code), signal: None }
+    }
+
+    fn killed(signal: i32) -> Self {
+        Self { code: Some(128 + signal), signal: Some(signal) }
+    }
+
+    /// Of waitpid(2).
+    pub(crate) fn of(status: WaitStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::exited(code),
+            (_, Some(signal)) => Self::killed(signal),
+            _ => Self::UNKNOWN,
+        }
+    }
+
+    fn of_waitid(status: &WaitIdStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::exited(code),
+            (_, Some(signal)) => Self::killed(signal),
+            _ => Self::UNKNOWN,
+        }
+    }
+
+    /// Of a raw wait status.
+    fn of_raw(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::exited((status >> 8) & 0xff),
+            signal => Self::killed(signal),
+        }
+    }
+}
+
+/// What is known of a process whose pidfd says it ended.
+pub(crate) enum Known {
+    End(End),
+    /// Its parent has not reaped it: ask again.
+    NotYet,
+    /// The kernel cannot tell (before Linux 6.15).
+    Never,
+    /// It lives.
+    Alive,
+}
+
+/// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie.
+pub(crate) fn end_of(pidfd: impl AsFd, pid: i32) -> Known {
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
+        return Known::Alive;
+    }
+    match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        Ok(Some(status)) => return Known::End(End::of_waitid(&status)),
+        Ok(None) => return Known::NotYet,
+        Err(Errno::CHILD) => {}
+        Err(_) => return Known::Never,
+    }
+    match pidfd_exit(&pidfd) {
+        Ok(PidfdExit::Reaped(status)) => Known::End(End::of_raw(status)),
+        // The pidfd says it is a zombie still, so its number is still its own.
+        Ok(PidfdExit::NotReaped) => match zombie_status(pid) {
+            Some(status) if matches!(pidfd_exit(&pidfd), Ok(PidfdExit::NotReaped)) => Known::End(End::of_raw(status)),
+            _ => Known::NotYet,
+        },
+        Ok(PidfdExit::Unknown) | Err(_) => Known::Never,
+    }
+}
+
+/// Clock ticks since boot when the process started: with its pid, its identity.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    stat_field(pid, 22)?.parse().ok()
+}
+
+/// `/proc/<pid>/stat`, field 52, of a zombie.
+fn zombie_status(pid: i32) -> Option<i32> {
+    (stat_field(pid, 3)? == "Z").then(|| stat_field(pid, 52))??.parse().ok()
+}
+
+fn stat_field(pid: i32, number: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in parentheses and may hold anything.
+    let rest = stat.get(stat.rfind(')')? + 2..)?;
+    rest.split(' ').nth(number.checked_sub(3)?).map(|field| field.trim_end().to_owned())
+}
+
+/// `/proc/<pid>/oom_score_adj`.
+pub(crate) fn oom_score_adj(pid: i32) -> Option<i32> {
+    fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok()
+}
+
+/// Whether a seccomp filter is loaded in it.
+pub(crate) fn has_seccomp(pid: i32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
+    Some(mode.trim() != "0")
+}

@@ -1,0 +1,70 @@
+//! The ends of processes: of our children by SIGCHLD, of those a dead monitor left by their pidfds.
+
+use std::time::Duration;
+
+use rustix::{
+    io::Errno,
+    process::{WaitOptions, wait},
+};
+
+use crate::{
+    child::Stage,
+    monitor::Monitor,
+    process::{End, Known, end_of},
+    timer::Timer,
+};
+
+/// How often, and how long apart at first, a process is asked that ended and was not reaped.
+const TRIES: u32 = 12;
+const FIRST: Duration = Duration::from_millis(1);
+
+impl Monitor {
+    /// Reaps all that ended: containers, commands, and orphans that came to us as their subreaper.
+    pub(crate) fn reap(&mut self) {
+        self.advance_all();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => self.reaped(pid.as_raw_nonzero().get(), End::of(status)),
+                Err(Errno::INTR) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// What children say before their end must be heard before their end.
+    fn advance_all(&mut self) {
+        let nascent = |(serial, child): (&u64, &crate::child::Child)| child.nascent().map(|_| *serial);
+        let serials: Vec<u64> = self.containers.iter().filter_map(nascent).chain(self.new_commands()).collect();
+        for serial in serials {
+            self.advance(serial);
+        }
+    }
+
+    fn reaped(&mut self, pid: i32, end: End) {
+        let of_pid = |child: &crate::child::Child| child.pid == pid && !child.has_ended();
+        if let Some(serial) = self.containers.iter().find(|(_, child)| of_pid(child)).map(|(serial, _)| *serial) {
+            if matches!(self.containers[&serial].stage, Stage::Setting(..) | Stage::Failing(..)) {
+                self.setup_ended(serial);
+            } else {
+                self.process_ended(serial, end);
+            }
+        } else {
+            self.command_reaped(pid, end);
+        }
+    }
+
+    /// A process that is no child ended: its status is known once its parent reaped it.
+    pub(crate) fn ended_elsewhere(&mut self, serial: u64, tries: u32) {
+        let Some(child) = self.containers.get(&serial) else { return };
+        let Some(pidfd) = child.pidfd().filter(|_| !child.has_ended()) else { return };
+        let end = match end_of(pidfd, child.pid) {
+            Known::End(end) => end,
+            Known::NotYet if tries < TRIES => {
+                return self.timers.after(FIRST * (1 << tries), Timer::Exit(serial, tries + 1));
+            }
+            Known::NotYet | Known::Never => End::UNKNOWN,
+            Known::Alive => return,
+        };
+        self.process_ended(serial, end);
+    }
+}

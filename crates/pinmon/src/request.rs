@@ -1,0 +1,57 @@
+//! Requests of the daemon: one verb, one file.
+
+mod adopt;
+mod attach;
+mod close_stdin;
+mod create;
+mod delete;
+mod exec;
+mod hello;
+mod keep;
+mod kill;
+mod pod_init;
+mod reopen_log;
+mod resize_terminal;
+mod shutdown;
+mod start;
+
+use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
+
+use crate::{connection::Asked, monitor::Monitor};
+
+/// What a verb gives: an answer, or `None` where it comes later.
+type Answer = Result<Option<Reply>, Failure>;
+
+impl Monitor {
+    /// Does what is asked. Attached descriptors that no verb takes are closed here.
+    pub(crate) fn handle(&mut self, asked: Asked, request: Request, mut attachments: Attachments) {
+        let greets = matches!(request, Request::Hello { .. });
+        if !greets && !self.link.as_ref().is_some_and(|link| link.greeted) {
+            let failure = Failure::new(FailureKind::Version, "the first request of a connection is Hello");
+            return self.reply(asked, Err(failure));
+        }
+        let answer = match request {
+            Request::Hello { major, minor } => self.hello(major, minor),
+            Request::Inventory => return self.send_inventory(asked),
+            Request::Adopt(adopt) => self.adopt(adopt, &mut attachments),
+            Request::Create(create) => self.create(asked, *create, attachments),
+            Request::Start { container } => self.start(asked, &container),
+            Request::Kill(kill) => self.kill(&kill),
+            Request::Exec(exec) => self.exec(asked, *exec, &mut attachments),
+            Request::Attach(attach) => self.attach(&attach.container, &mut attachments),
+            Request::CloseStdin { container } => self.close_stdin(&container),
+            Request::ReopenLog { container } => self.reopen_log(&container, &mut attachments),
+            Request::ResizeTerminal { target, size } => self.resize_terminal(&target, size),
+            Request::Delete { container } => self.delete(asked, &container),
+            Request::PodInit(init) => self.pod_init(asked, init, attachments),
+            Request::Keep { key } => self.keep(key, attachments),
+            Request::Release { key } => self.release(&key),
+            Request::Shutdown => self.shutdown(),
+        };
+        match answer {
+            Ok(Some(reply)) => self.reply(asked, Ok((reply, Attachments::new()))),
+            Ok(None) => {}
+            Err(failure) => self.reply(asked, Err(failure)),
+        }
+    }
+}

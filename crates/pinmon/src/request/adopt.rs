@@ -1,0 +1,122 @@
+use container::Nascent;
+use monitor_api::{Adopt, Attachments, Holding, HoldingState, Reply, Role};
+use rustix::{
+    fd::OwnedFd,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{Answer, create::output};
+use crate::{
+    child::{Child, Stage},
+    failure::{invalid, system},
+    monitor::Monitor,
+    output::Output,
+    process::start_time,
+    programs::Filter,
+    token::Token,
+};
+
+impl Monitor {
+    /// Takes over what a dead monitor held.
+    pub(super) fn adopt(&mut self, adopt: Adopt, attachments: &mut Attachments) -> Answer {
+        let holding = adopt.holding;
+        if holding.state == HoldingState::Kept {
+            return self.keep(holding.id, std::mem::take(attachments));
+        }
+        self.check_new(&holding.id)?;
+        let what = format!("adopt container {}", holding.id);
+        let mut output = output(holding.log, attachments).map_err(|e| system(format!("{what}: its output"), e))?;
+        self.recover(&holding.id, &mut output);
+        let filter = match attachments.take(Role::Seccomp) {
+            Some(file) => Filter::Known(Some(self.programs.read(&file)?)),
+            None => Filter::Unknown,
+        };
+        let pidfd = attachments.take(Role::Pidfd).or_else(|| find_process(&holding));
+        let group = cgroup::GroupPath::parse(&holding.cgroup)
+            .and_then(|path| cgroup::Group::open(&self.trees, &path))
+            .inspect_err(|error| {
+                if !matches!(holding.state, HoldingState::Exited(_)) {
+                    eprintln!("pinmon: {what}: {error}");
+                }
+            })
+            .ok();
+        let (stage, pidfd, group) = stage(&holding, (pidfd, group), attachments.take(Role::Sync))?;
+        let child = Child {
+            pid: i32::try_from(holding.pid).map_err(|_| invalid(format!("{what}: pid {}", holding.pid)))?,
+            start_time: holding.start_time,
+            pidfd,
+            group,
+            log: holding.log,
+            output,
+            stdin: attachments.take(Role::StdinHold),
+            filter,
+            pod_init: holding.state == HoldingState::PodInit,
+            stage,
+            warnings: Vec::new(),
+            deletes: Vec::new(),
+            removals: 0,
+            id: holding.id,
+            sandbox: holding.sandbox,
+            cgroup: holding.cgroup,
+        };
+        self.take_over(child, &what);
+        Ok(Some(Reply::Done))
+    }
+
+    /// What was on its way when the other monitor died.
+    fn recover(&mut self, id: &str, output: &mut Output) {
+        let Output { streams, sink, line_max, .. } = output;
+        let fifo =
+            |kind| streams.iter().find(|stream| stream.kind == kind).and_then(|stream| stream.fd.try_clone().ok());
+        self.journals.recover(id, fifo, sink, *line_max);
+    }
+
+    fn take_over(&mut self, child: Child, what: &str) {
+        let serial = self.next_serial();
+        let watched = child
+            .output
+            .watch(&self.epoll, serial)
+            .and_then(|()| child.nascent().map_or(Ok(()), |n| self.epoll.watch(n.sync(), Token::Sync(serial))))
+            .and_then(|()| child.pidfd().map_or(Ok(()), |pidfd| self.epoll.watch(pidfd, Token::Pidfd(serial))));
+        if let Err(error) = watched {
+            eprintln!("pinmon: {what}: watch it: {error}");
+        }
+        let (ended, lost) = (child.has_ended(), child.pidfd().is_none());
+        self.containers.insert(serial, child);
+        if !ended && lost {
+            // No process of that number and start time is there: how it ended is not known.
+            self.process_ended(serial, crate::process::End::UNKNOWN);
+        } else {
+            self.ended_elsewhere(serial, 0);
+            self.move_output(serial, false);
+        }
+    }
+}
+
+type Parts = (Option<OwnedFd>, Option<cgroup::Group>);
+
+/// Where it goes on, and what of its parts that stage does not hold.
+fn stage(
+    holding: &Holding,
+    (pidfd, group): Parts,
+    sync: Option<OwnedFd>,
+) -> Result<(Stage, Option<OwnedFd>, Option<cgroup::Group>), monitor_api::Failure> {
+    match (&holding.state, pidfd, group, sync) {
+        (HoldingState::Exited(status), pidfd, group, _) => Ok((Stage::Exited(status.clone()), pidfd, group)),
+        (HoldingState::Created, Some(pidfd), Some(group), Some(sync)) => {
+            let pid = i32::try_from(holding.pid).unwrap_or(0);
+            Ok((Stage::Created(Nascent::adopt(pid, pidfd, sync, group)), None, None))
+        }
+        (HoldingState::Created, Some(_), Some(_), None) => {
+            Err(invalid(format!("adopt container {}: it waits for its start, and no Sync is attached", holding.id)))
+        }
+        (_, pidfd, group, _) => Ok((Stage::Running, pidfd, group)),
+    }
+}
+
+/// The process itself, if its number was not given to another.
+fn find_process(holding: &Holding) -> Option<OwnedFd> {
+    let pid = i32::try_from(holding.pid).ok()?;
+    let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    (start_time(pid)? == holding.start_time).then_some(pidfd)
+}

@@ -1,0 +1,13 @@
+use monitor_api::Reply;
+
+use super::Answer;
+use crate::{failure::no_container, monitor::Monitor};
+
+impl Monitor {
+    /// Closes our hold of the container's standard input.
+    pub(super) fn close_stdin(&mut self, id: &str) -> Answer {
+        let child = self.find(id).and_then(|serial| self.containers.get_mut(&serial));
+        child.ok_or_else(|| no_container("close stdin of", id))?.stdin = None;
+        Ok(Some(Reply::Done))
+    }
+}

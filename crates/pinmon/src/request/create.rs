@@ -1,0 +1,167 @@
+use std::{collections::BTreeMap, rc::Rc};
+
+use container::{Inputs, Plan, Rootfs, Stdio};
+use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, NamespaceKind, Role};
+use oci::NamespaceType;
+use rustix::fd::OwnedFd;
+
+use super::Answer;
+use crate::{
+    child::{Child, Stage},
+    connection::Asked,
+    failure::{invalid, of_container, system},
+    log::{journal::BATCH, sink::Sink},
+    monitor::Monitor,
+    output::Output,
+    process::start_time,
+    programs::Filter,
+    stream::StreamKind,
+    token::Token,
+};
+
+const ID_MAX: usize = 128;
+/// Shortest piece of a line that may be asked for: shorter ones would be more prefix than text.
+const LINE_MIN: usize = 64;
+
+impl Monitor {
+    /// Clones the container's init; answered when it is set up.
+    pub(super) fn create(&mut self, asked: Asked, create: Create, mut attachments: Attachments) -> Answer {
+        let Create { container: id, sandbox, mut spec, log } = create;
+        self.check_new(&id)?;
+        let what = format!("create container {id}");
+        let output = output(log, &mut attachments).map_err(|e| system(format!("{what}: prepare its output"), e))?;
+        let stdin = attachments.take(Role::StdinHold);
+        let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
+        let inputs = inputs(&mut attachments, filter.as_deref().cloned())
+            .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;
+        let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
+        if let Some(process) = &mut spec.process {
+            process.oom_score_adj.get_or_insert(self.inherit.oom_score_adj);
+        }
+        let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
+        let child = Child {
+            id,
+            sandbox,
+            cgroup,
+            pid: 0,
+            start_time: 0,
+            pidfd: None,
+            group: None,
+            log,
+            output,
+            stdin,
+            filter: Filter::Known(filter),
+            pod_init: false,
+            stage: Stage::Changing,
+            warnings: plan.warnings().to_vec(),
+            deletes: Vec::new(),
+            removals: 0,
+        };
+        self.clone_child(asked, child, plan, &spec)?;
+        Ok(None)
+    }
+
+    /// Whether this id can be given to a new object.
+    pub(super) fn check_new(&self, id: &str) -> Result<(), Failure> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if id.is_empty() || id.len() > ID_MAX || !id.bytes().all(allowed) {
+            return Err(invalid(format!("container id {id:?}: must be 1 to {ID_MAX} of A-Z a-z 0-9 . _ -")));
+        }
+        if self.find(id).is_some() {
+            return Err(Failure::new(FailureKind::AlreadyExists, format!("container {id} exists already")));
+        }
+        Ok(())
+    }
+
+    /// The attached program, or the spec's profile compiled.
+    fn filter(&mut self, spec: &oci::Spec, attached: Option<OwnedFd>) -> Result<Option<Rc<seccomp::Program>>, Failure> {
+        if let Some(file) = attached {
+            return self.programs.read(&file).map(Some);
+        }
+        let Some(profile) = spec.linux.as_ref().and_then(|linux| linux.seccomp.as_ref()) else { return Ok(None) };
+        let program = seccomp::compile(profile).map_err(|e| invalid(format!("linux.seccomp: {e}")))?;
+        Ok(Some(self.programs.share(program)))
+    }
+
+    /// Makes the cgroup, clones, and waits for what the child says.
+    pub(super) fn clone_child(
+        &mut self,
+        asked: Asked,
+        mut child: Child,
+        plan: Plan,
+        spec: &oci::Spec,
+    ) -> Result<(), Failure> {
+        let what = format!("create container {}", child.id);
+        let nascent = container::create(&self.trees, plan).map_err(|e| of_container(&what, &e))?;
+        if let Some(process) = &spec.process {
+            self.inherit.restore_files(nascent.pid, process);
+        }
+        child.pid = nascent.pid;
+        child.start_time = start_time(nascent.pid).unwrap_or(0);
+        let serial = self.next_serial();
+        let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
+        child.stage = Stage::Setting(nascent, asked);
+        self.containers.insert(serial, child);
+        if let Err(error) = watched {
+            // Without events it is advanced when its process ends, which is now.
+            eprintln!("pinmon: {what}: watch its child: {error}");
+            if let Some(pidfd) = self.containers[&serial].pidfd() {
+                let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The monitor's ends of the container's output, and its log.
+pub(super) fn output(log: LogOptions, attachments: &mut Attachments) -> std::io::Result<Output> {
+    let line_max = (log.line_max as usize).clamp(LINE_MIN, BATCH - 1);
+    let mut output = Output { sink: Sink::new(attachments.take(Role::Log)), line_max, ..Output::default() };
+    for (role, kind) in [
+        (Role::StdoutRead, StreamKind::Stdout),
+        (Role::StderrRead, StreamKind::Stderr),
+        (Role::Terminal, StreamKind::Stdout),
+    ] {
+        if let Some(fd) = attachments.take(role) {
+            output.add(kind, fd)?;
+        }
+    }
+    Ok(output)
+}
+
+fn inputs(attachments: &mut Attachments, seccomp: Option<seccomp::Program>) -> Option<Inputs> {
+    let rootfs = Rootfs::Mount(attachments.take(Role::Rootfs)?);
+    let stdio = stdio(attachments);
+    let (mut mounts, mut namespaces) = (BTreeMap::new(), BTreeMap::new());
+    for (role, fd) in std::mem::take(attachments) {
+        match role {
+            Role::Mount(index) => drop(mounts.insert(index, fd)),
+            Role::Namespace(kind) => drop(namespaces.insert(namespace_type(kind), fd)),
+            _ => {}
+        }
+    }
+    Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp })
+}
+
+/// The container's or command's ends.
+pub(super) fn stdio(attachments: &mut Attachments) -> Stdio {
+    Stdio {
+        stdin: attachments.take(Role::Stdin),
+        stdout: attachments.take(Role::Stdout),
+        stderr: attachments.take(Role::Stderr),
+    }
+}
+
+/// In the runtime spec's words.
+pub(super) fn namespace_type(kind: NamespaceKind) -> NamespaceType {
+    match kind {
+        NamespaceKind::Pid => NamespaceType::Pid,
+        NamespaceKind::Network => NamespaceType::Network,
+        NamespaceKind::Ipc => NamespaceType::Ipc,
+        NamespaceKind::Uts => NamespaceType::Uts,
+        NamespaceKind::Mount => NamespaceType::Mount,
+        NamespaceKind::User => NamespaceType::User,
+        NamespaceKind::Cgroup => NamespaceType::Cgroup,
+        NamespaceKind::Time => NamespaceType::Time,
+    }
+}

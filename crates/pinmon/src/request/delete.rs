@@ -1,0 +1,29 @@
+use monitor_api::Reply;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::Answer;
+use crate::{connection::Asked, monitor::Monitor};
+
+impl Monitor {
+    /// Removes group and record of a container that ended; a living one is killed first. Answered when it is gone.
+    pub(super) fn delete(&mut self, asked: Asked, id: &str) -> Answer {
+        let Some(serial) = self.find(id) else {
+            self.journals.forget(id);
+            return Ok(Some(Reply::Done));
+        };
+        let Some(child) = self.containers.get_mut(&serial) else { return Ok(Some(Reply::Done)) };
+        child.deletes.push(asked);
+        if !child.has_ended() {
+            if let Some(group) = child.group()
+                && let Err(error) = group.kill()
+            {
+                eprintln!("pinmon: delete container {id}: {error}");
+            }
+            if let Some(pidfd) = child.pidfd() {
+                let _ = pidfd_send_signal(pidfd, Signal::KILL);
+            }
+        }
+        self.try_remove(serial);
+        Ok(None)
+    }
+}

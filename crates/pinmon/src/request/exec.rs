@@ -1,0 +1,76 @@
+use std::rc::Rc;
+
+use monitor_api::{Attachments, Exec, Failure, FailureKind, Role};
+use seccomp::Program;
+
+use super::{Answer, create::stdio};
+use crate::{
+    child::{Child, Stage},
+    command::{Command, CommandStage},
+    connection::Asked,
+    failure::{no_container, of_container, state, system},
+    monitor::Monitor,
+    process::{has_seccomp, oom_score_adj},
+    programs::Filter,
+    token::Token,
+};
+
+impl Monitor {
+    /// Runs a command in a container; answered when execve succeeded or failed.
+    pub(super) fn exec(&mut self, asked: Asked, exec: Exec, attachments: &mut Attachments) -> Answer {
+        let Exec { exec: id, container, mut process } = exec;
+        if self.find_command(&id).is_some() {
+            return Err(Failure::new(FailureKind::AlreadyExists, format!("command {id} exists already")));
+        }
+        let attached = attachments.take(Role::Seccomp).map(|file| self.programs.read(&file)).transpose()?;
+        let serial = self.find(&container).ok_or_else(|| no_container("exec in", &container))?;
+        let child = &self.containers[&serial];
+        let (Stage::Running, Some(pidfd), Some(group)) = (&child.stage, child.pidfd(), child.group()) else {
+            return Err(state("exec in", &container, "it is not running"));
+        };
+        let filter = filter(child, attached)?;
+        // A command inherits from the monitor, whom the OOM killer spares.
+        if process.oom_score_adj.is_none() {
+            process.oom_score_adj = oom_score_adj(child.pid).or(Some(self.inherit.oom_score_adj));
+        }
+        let what = format!("exec in container {container}");
+        let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
+        let path = group.path().clone();
+        let nascent = container::exec(group, pidfd, &process, stdio(attachments), filter.as_deref()).map_err(|e| {
+            self.remove_exec_group(&container, &id, &path);
+            of_container(&what, &e)
+        })?;
+        self.inherit.restore_files(nascent.pid, &process);
+        let serial = self.next_serial();
+        let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
+        let (terminal, warnings) = (None, Vec::new());
+        let stage = CommandStage::Setting(asked);
+        self.commands.insert(serial, Command { id, container, nascent, terminal, warnings, stage });
+        if let Err(error) = watched {
+            eprintln!("pinmon: {what}: watch its child: {error}");
+            let _ = self.commands[&serial].nascent.group.kill();
+        }
+        Ok(None)
+    }
+
+    fn remove_exec_group(&self, container: &str, id: &str, path: &cgroup::GroupPath) {
+        let group = self.find(container).and_then(|serial| self.containers[&serial].group()?.open_exec_group(id).ok());
+        match group {
+            Some(group) => self.remove_group(group),
+            None => eprintln!("pinmon: remove cgroup {}: it cannot be opened", path.as_str()),
+        }
+    }
+}
+
+/// A command is bound by its container's filter. A container of a dead monitor has one that only the daemon knows.
+fn filter(child: &Child, attached: Option<Rc<Program>>) -> Result<Option<Rc<Program>>, Failure> {
+    match (attached, &child.filter) {
+        (Some(program), _) => Ok(Some(program)),
+        (None, Filter::Known(program)) => Ok(program.clone()),
+        (None, Filter::Unknown) if has_seccomp(child.pid) == Some(false) => Ok(None),
+        (None, Filter::Unknown) => {
+            let why = "it runs under a seccomp program that this monitor was not given; attach it to the request";
+            Err(state("exec in", &child.id, why))
+        }
+    }
+}

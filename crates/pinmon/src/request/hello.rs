@@ -1,0 +1,23 @@
+use monitor_api::{Failure, FailureKind, MAJOR, MINOR, Reply, Welcome};
+
+use super::Answer;
+use crate::monitor::Monitor;
+
+impl Monitor {
+    /// Only daemons of our own major version are served.
+    pub(super) fn hello(&mut self, major: u32, minor: u32) -> Answer {
+        let version = env!("CARGO_PKG_VERSION");
+        if major != MAJOR {
+            let message = format!(
+                "the daemon speaks version {major}.{minor} of the monitor's contract, this monitor (pinmon {version}) \
+                 {MAJOR}.{MINOR}: run a daemon of that version until its containers are gone"
+            );
+            return Err(Failure::new(FailureKind::Version, message));
+        }
+        if let Some(link) = &mut self.link {
+            link.greeted = true;
+        }
+        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        Ok(Some(Reply::Welcome(Welcome { major: MAJOR, minor: MINOR, pid, version: version.to_owned() })))
+    }
+}

@@ -1,0 +1,31 @@
+use monitor_api::{Attachments, Reply, Role};
+
+use super::Answer;
+use crate::{failure::invalid, monitor::Monitor};
+
+const KEY_MAX: usize = 256;
+
+impl Monitor {
+    /// Holds descriptors under a key, replacing what was there.
+    pub(super) fn keep(&mut self, key: String, attachments: Attachments) -> Answer {
+        if key.is_empty() || key.len() > KEY_MAX {
+            return Err(invalid(format!("keep: a key has 1 to {KEY_MAX} bytes, not {}", key.len())));
+        }
+        let mut files: Vec<_> = attachments
+            .into_iter()
+            .filter_map(|(role, fd)| match role {
+                Role::Kept(n) => Some((n, fd)),
+                _ => None,
+            })
+            .collect();
+        files.sort_by_key(|(n, _)| *n);
+        self.kept.insert(key, files.into_iter().map(|(_, fd)| fd).collect());
+        Ok(Some(Reply::Done))
+    }
+
+    /// Closes what is held under a key.
+    pub(super) fn release(&mut self, key: &str) -> Answer {
+        self.kept.remove(key);
+        Ok(Some(Reply::Done))
+    }
+}

@@ -1,0 +1,92 @@
+//! The start, step by step, and the end.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::Display,
+    path::Path,
+};
+
+use cgroup::Hierarchies;
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags},
+};
+use syscall::{inherited, signal_fd::SignalFd};
+
+use crate::{
+    epoll::Epoll, inherit::Inherit, isolate, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs,
+    sealed, timer::Timers,
+};
+
+/// The first descriptor that is not a standard stream; the listener's place.
+const FIRST: i32 = 3;
+/// SIGHUP and SIGINT come from terminals that a monitor has none of; SIGTERM from whoever stops services.
+const SIGNALS: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// Serves on the listener with this number, with its files in `state`.
+pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
+    during("run from a sealed copy in memory", sealed::ensure())?;
+    let listener = during(&format!("take over descriptor {socket}"), inherited::take_inherited(socket))?;
+    let listener = lowest(listener)?;
+    during("close what was inherited", inherited::close_inherited_from(FIRST + 1))?;
+    let signals = during("block signals", SignalFd::block(&SIGNALS))?;
+    prepare_process();
+    let folder = during(&format!("open {}", state.display()), open_folder(state))?;
+    let (journals, journal) = during("open the journal", Journals::open(folder))?;
+    let trees = during("open the cgroup trees", Hierarchies::open())?;
+    let inherit = Inherit::prepare();
+    during("enter a mount namespace of our own", isolate::enter())?;
+    let mut monitor = Monitor {
+        epoll: during("epoll", Epoll::new())?,
+        listener,
+        signals,
+        trees,
+        inherit,
+        pump: during("pipe", Pump::new(journal))?,
+        journals,
+        programs: Programs::default(),
+        timers: Timers::default(),
+        link: None,
+        links: 0,
+        containers: BTreeMap::new(),
+        commands: BTreeMap::new(),
+        kept: BTreeMap::new(),
+        busy: VecDeque::new(),
+        serials: 0,
+        over: false,
+    };
+    let result = during("wait for events", monitor.run());
+    monitor.journals.close();
+    result
+}
+
+fn during<T, E: Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| format!("{operation}: {error}"))
+}
+
+/// Moves the listener to the first place, so that all above is nobody's.
+fn lowest(listener: OwnedFd) -> Result<OwnedFd, String> {
+    use std::os::fd::AsRawFd;
+    if listener.as_raw_fd() == FIRST {
+        return Ok(listener);
+    }
+    // Descriptor 3 may be something inherited: closing from there on must not close the listener.
+    Err(format!("the listener is descriptor {}, it must be {FIRST}", listener.as_raw_fd()))
+}
+
+/// What fails here makes the monitor no worse than it was.
+fn prepare_process() {
+    // A session of its own: not with the daemon's terminal. EPERM: it leads one already.
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"pinmon");
+    let _ = rustix::process::chdir(c"/");
+    rustix::process::umask(Mode::empty());
+    // Orphans of containers that share our PID namespace come to us.
+    if let Err(errno) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        eprintln!("pinmon: become a subreaper: {errno}");
+    }
+}
+
+fn open_folder(state: &Path) -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open(state, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}

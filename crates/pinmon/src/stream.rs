@@ -1,0 +1,31 @@
+//! The two streams of output.
+
+/// Standard output (and a terminal's) or standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    Stdout,
+    Stderr,
+}
+
+impl StreamKind {
+    /// As the CRI log format has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+
+    /// For the journal.
+    pub(crate) fn word(self) -> u32 {
+        match self {
+            Self::Stdout => 1,
+            Self::Stderr => 2,
+        }
+    }
+
+    /// From the journal.
+    pub(crate) fn from_word(word: u32) -> Option<Self> {
+        [Self::Stdout, Self::Stderr].into_iter().find(|kind| kind.word() == word)
+    }
+}

@@ -1,0 +1,45 @@
+//! Deadlines.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::clock;
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The rest of a line may have come (container, stream word).
+    Rest(u64, u32),
+    /// A container that ended keeps its output open.
+    Drain(u64),
+    /// An attached client took nothing.
+    Taps(u64),
+    /// A process that ended was not reaped yet (container, times asked).
+    Exit(u64, u32),
+    /// Killed processes of a container to be deleted may be gone.
+    Remove(u64),
+}
+
+/// All deadlines, soonest first.
+#[derive(Debug, Default)]
+pub(crate) struct Timers(BTreeSet<(Duration, Timer)>);
+
+impl Timers {
+    /// Due after so long.
+    pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {
+        self.0.insert((clock::monotonic() + delay, timer));
+    }
+
+    /// How long until the next is due.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.0.first().map(|(at, _)| at.saturating_sub(clock::monotonic()))
+    }
+
+    /// Takes one that is due.
+    pub(crate) fn due(&mut self) -> Option<Timer> {
+        let (at, _) = self.0.first()?;
+        if *at > clock::monotonic() {
+            return None;
+        }
+        self.0.pop_first().map(|(_, timer)| timer)
+    }
+}
