@@ -107,11 +107,11 @@ impl Inner {
                 None => return Err(missing(blob)),
             }
         }
-        self.bring_layers(&layers, &Source::Store, &Listeners::default()).await?;
+        let ready = self.bring_layers(&layers, &Source::Store, &Listeners::default()).await?;
         let record = record(&found, blobs, layers, self);
         let store = self.clone();
         crate::blocking(move || {
-            let image = store.list_image(record, parsed, names);
+            let image = store.list_image(record, parsed, names, ready);
             drop(lease);
             image
         })

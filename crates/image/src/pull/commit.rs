@@ -1,4 +1,6 @@
-//! An unpacked layer becomes visible: whole, on disk, and with the layers below it there.
+//! An image becomes visible: whole, on disk, with all of its layers, in one step.
+//!
+//! The step is one `syncfs` and one transaction, however many layers there are.
 
 use std::fs;
 
@@ -8,59 +10,102 @@ use rustix::{
     io::Errno,
 };
 
-use super::layer::{Scratch, open_folder};
+use super::layer::{Folder, Ready, Scratch, open_folder};
 use crate::{
-    Digest, Error,
+    Digest, Error, Image,
     error::at,
-    index::{Change, Form, LayerRecord},
+    image::Parsed,
+    index::{Change, Form, ImageRecord, LayerRecord},
+    state::Known,
     store::Inner,
-    unpack::{Attributes, Unpacked, set_attributes},
+    unpack::{Attributes, set_attributes},
     usage::measure,
 };
 
-impl Inner {
-    /// Blocks. `parent` is listed already.
-    pub(super) fn commit_layer(
-        &self,
-        chain: &Digest,
-        parent: Option<Digest>,
-        folder: Scratch,
-        unpacked: &Unpacked,
-    ) -> Result<(), Error> {
-        let root = open_folder(&folder.0)?;
-        self.settle_implied(&root, parent.as_ref(), &unpacked.implied)?;
-        // Before it is measured: only then are blocks allocated.
-        self.pulls.sync.sync(&self.root)?;
-        let measured = measure(root.as_fd()).map_err(at("measure", &folder.0))?;
-        let record = LayerRecord { parent, form: Form::Directory, usage: measured.usage, length: measured.length };
-        let _writer = self.writer();
-        if self.state.lock().layers.contains_key(chain) {
-            return Ok(());
-        }
-        let path = self.layer_path(chain);
-        // A leftover that nothing lists.
-        self.trash.take(&path)?;
-        fs::rename(&folder.0, &path).map_err(at("rename to", &path))?;
-        self.index().apply(&Change { put_layers: vec![(chain.clone(), record.clone())], ..Change::default() })?;
-        self.state.lock().layers.insert(chain.clone(), record);
-        Ok(())
-    }
+/// A layer of an image that is about to be listed.
+pub(crate) type Layered = (Digest, Ready);
 
-    /// Folders that the archive only implies have the attributes that they have below: overlayfs shows the upper ones.
-    fn settle_implied(&self, root: &OwnedFd, parent: Option<&Digest>, implied: &[Vec<u8>]) -> Result<(), Error> {
-        let chain =
-            self.state.lock().chain(parent).map_err(|layer| Error::corrupt(format!("layer {layer} is gone")))?;
+impl Inner {
+    /// Finishes an unpacked layer. Folders that its archive only implies get the attributes that they have below, because
+    /// overlayfs shows those of the upper one. `lower` is lowest first.
+    pub(super) fn settle(&self, scratch: Scratch, implied: &[Vec<u8>], lower: &[Layered]) -> Result<Folder, Error> {
+        let root = open_folder(&scratch.0)?;
         let below: Result<Vec<OwnedFd>, Error> =
-            chain.iter().rev().map(|layer| open_folder(&self.layer_path(layer))).collect();
+            lower.iter().rev().map(|(chain, ready)| self.open_layer(chain, ready)).collect();
         let below = below?;
         for path in implied {
             let like = below.iter().find_map(|layer| attributes(layer, path)).flatten();
             let like = like.unwrap_or(Attributes { mode: 0o755, ..Attributes::default() });
             let shown = String::from_utf8_lossy(path);
-            let own = open_at(root, path).map_err(|cause| Error::system(format!("{shown}: open: {cause}")))?;
+            let own = open_at(&root, path).map_err(|cause| Error::system(format!("{shown}: open: {cause}")))?;
             set_attributes(own.as_fd(), path, &like, u32::MAX)?;
         }
-        Ok(())
+        let measured = measure(root.as_fd()).map_err(at("measure", &scratch.0))?;
+        Ok(Folder { scratch, usage: measured.usage, length: measured.length })
+    }
+
+    /// Another pull may have made it visible meanwhile.
+    fn open_layer(&self, chain: &Digest, ready: &Ready) -> Result<OwnedFd, Error> {
+        match ready {
+            Ready::Unpacked(folder) => open_folder(&folder.scratch.0).or_else(|_| open_folder(&self.layer_path(chain))),
+            Ready::Listed => open_folder(&self.layer_path(chain)),
+        }
+    }
+
+    /// Makes an image and its new layers (all of its layers, lowest first) visible, at once: their data first, then their
+    /// names, then one transaction. Blocks.
+    pub(crate) fn list_image(
+        &self,
+        mut record: ImageRecord,
+        parsed: Parsed,
+        names: Vec<String>,
+        layers: Vec<Layered>,
+    ) -> Result<Image, Error> {
+        self.pulls.sync.sync(&self.root)?;
+        let _writer = self.writer();
+        let id = record.id.clone();
+        if let Some(known) = self.state.lock().images.get(&id) {
+            record.blobs.extend(known.record.blobs.iter().cloned());
+        }
+        let new = self.name_layers(&layers)?;
+        self.index().apply(&Change {
+            put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
+            put_images: vec![record.clone()],
+            put_layers: new.clone(),
+            ..Change::default()
+        })?;
+        let mut state = self.state.lock();
+        state.layers.extend(new);
+        state.incomplete.remove(&id);
+        names.into_iter().for_each(|name| drop(state.names.insert(name, id.clone())));
+        let known = Known { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
+        state.images.insert(id.clone(), known);
+        state.image(&id).ok_or_else(|| Error::system("the image vanished"))
+    }
+
+    /// Renames unpacked layers to their places. The caller holds the writer's lock.
+    fn name_layers(&self, layers: &[Layered]) -> Result<Vec<(Digest, LayerRecord)>, Error> {
+        let mut new = Vec::new();
+        let mut parent = None;
+        for (chain, ready) in layers {
+            if let Ready::Unpacked(folder) = ready
+                && !self.state.lock().layers.contains_key(chain)
+            {
+                let path = self.layer_path(chain);
+                // A leftover that nothing lists.
+                self.trash.take(&path)?;
+                fs::rename(&folder.scratch.0, &path).map_err(at("rename to", &path))?;
+                let record = LayerRecord {
+                    parent: parent.clone(),
+                    form: Form::Directory,
+                    usage: folder.usage,
+                    length: folder.length,
+                };
+                new.push((chain.clone(), record));
+            }
+            parent = Some(chain.clone());
+        }
+        Ok(new)
     }
 }
 

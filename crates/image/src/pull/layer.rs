@@ -11,14 +11,15 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{download, growing};
 use crate::{
-    Digest, Error, ErrorKind, Stage,
+    Digest, Error, ErrorKind, Stage, Usage,
     error::at,
     flight::Landing,
     index::LayerRef,
     progress::{Listeners, Meter},
     registry::Session,
     store::Inner,
-    unpack::{Unpacked, remove_path, unpack},
+    trash::Trash,
+    unpack::{Unpacked, unpack},
 };
 
 /// Where a layer's blob comes from, if it is not here.
@@ -31,65 +32,91 @@ pub(crate) enum Source {
 }
 
 /// A file or folder on its way in; removed unless it was renamed.
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf, Arc<Trash>);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What can't be removed is found when the store is opened next.
-        let _ = remove_path(&self.0);
+        let _ = self.1.take(&self.0);
     }
 }
+
+/// An unpacked layer that is not visible yet: no one's but its pulls'.
+pub(crate) struct Folder {
+    pub(super) scratch: Scratch,
+    pub(super) usage: Usage,
+    pub(super) length: u64,
+}
+
+/// A layer that can be committed.
+#[derive(Clone)]
+pub(crate) enum Ready {
+    /// Was visible before.
+    Listed,
+    /// Whole, but perhaps not on disk.
+    Unpacked(Arc<Folder>),
+}
+
+/// Layers below one, lowest first.
+pub(super) type Below = Vec<(Digest, Landing<Ready>)>;
 
 impl Inner {
     pub(super) async fn bring_layer(
         self: Arc<Self>,
         layer: LayerRef,
         source: Source,
-        parent: Option<(Digest, Landing<()>)>,
+        below: Below,
         listeners: Listeners,
-    ) -> Result<(), Error> {
+    ) -> Result<Ready, Error> {
         let meter = Meter::new(&layer.blob, layer.size, &listeners);
         let named = |error: Error| error.during(format!("layer {}", layer.blob));
         let listed = self.state.lock().layers.contains_key(&layer.chain);
         let stored = self.content.size(&layer.blob) == Some(layer.size);
         if listed && stored {
             meter.end(Stage::Exists);
-            return Ok(());
+            return Ok(Ready::Listed);
         }
         let unpacked = match (&source, stored) {
             (Source::Registry { session, endpoint }, false) => {
-                let mut first = *endpoint;
-                let mut tries = session.endpoints.len();
-                loop {
-                    tries -= 1;
-                    match self.fetch(&layer, session, first, (!listed, &meter)).await {
-                        // A mirror's copy may be damaged and the next one's not.
-                        Err(error) if error.kind == ErrorKind::Corrupt && tries > 0 => {
-                            tracing::warn!("layer {} from {}: {error}", layer.blob, session.endpoints[first].shown());
-                            first = (first + 1) % session.endpoints.len();
-                        }
-                        other => break other.map_err(named)?,
-                    }
-                }
+                self.fetch_from_any(&layer, session, *endpoint, (!listed, &meter)).await.map_err(named)?
             }
             _ if listed => None,
             _ => Some(self.unpack_stored(&layer, &meter).await.map_err(named)?),
         };
-        let Some((folder, unpacked)) = unpacked else {
-            meter.end(Stage::Done);
-            return Ok(());
-        };
-        let below = match parent {
-            None => None,
-            Some((chain, landing)) => {
-                landing.await?;
-                Some(chain)
+        let ready = match unpacked {
+            None => Ready::Listed,
+            Some((scratch, unpacked)) => {
+                let mut lower = Vec::with_capacity(below.len());
+                for (chain, landing) in below {
+                    lower.push((chain, landing.await?));
+                }
+                let store = self.clone();
+                let settled = crate::blocking(move || store.settle(scratch, &unpacked.implied, &lower)).await;
+                Ready::Unpacked(Arc::new(settled.map_err(named)?))
             }
         };
-        let chain = layer.chain.clone();
-        crate::blocking(move || self.commit_layer(&chain, below, folder, &unpacked)).await.map_err(named)?;
         meter.end(Stage::Done);
-        Ok(())
+        Ok(ready)
+    }
+
+    /// From one endpoint after the other, while what they have is damaged.
+    async fn fetch_from_any(
+        &self,
+        layer: &LayerRef,
+        session: &Arc<Session>,
+        mut first: usize,
+        wanted: (bool, &Meter),
+    ) -> Result<Option<(Scratch, Unpacked)>, Error> {
+        for _ in 1..session.endpoints.len() {
+            match self.fetch(layer, session, first, wanted).await {
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    tracing::warn!("layer {} from {}: {error}", layer.blob, session.endpoints[first].shown());
+                    first = (first + 1) % session.endpoints.len();
+                }
+                other => return other,
+            }
+        }
+        self.fetch(layer, session, first, wanted).await
     }
 
     /// Downloads, and unpacks meanwhile if that is wanted.
@@ -103,7 +130,7 @@ impl Inner {
         let _slot = self.pulls.downloads.acquire().await.map_err(at("wait for", &self.root))?;
         let path = self.content.temporary("download");
         File::create_new(&path).map_err(at("create", &path))?;
-        let file = Scratch(path.clone());
+        let file = Scratch(path.clone(), self.trash.clone());
         let (writer, reader) = growing::pair(&path).map_err(at("open", &path))?;
         let unpacking = async {
             match wanted {
@@ -139,9 +166,10 @@ impl Inner {
     ) -> Result<(Scratch, Unpacked), Error> {
         let _slot = self.pulls.unpacks.acquire().await.map_err(at("wait for", &self.root))?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
+        let trash = self.trash.clone();
         crate::blocking(move || {
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(at("create", &path))?;
-            let folder = Scratch(path);
+            let folder = Scratch(path, trash);
             let root = open_folder(&folder.0)?;
             let unpacked = unpack(source, root, limits).map_err(|error| error.during("unpack"))?;
             match unpacked.diff_id == diff_id {

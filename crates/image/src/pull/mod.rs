@@ -8,15 +8,16 @@ mod sync;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::{layer::Source, sync::Sync};
+use self::layer::Ready;
+pub(crate) use self::{commit::Layered, layer::Source, sync::Sync};
 use crate::{
     Credentials, Digest, Error, Image, Progress, Reference, Store,
     flight::{Flights, Landing},
     image::{Parsed, parse_config},
-    index::{Change, ImageRecord, LayerRef},
+    index::{ImageRecord, LayerRef},
     manifest::{self, Descriptor, Document, Manifest},
     platform::{Platform, wrong},
     progress::Listeners,
@@ -32,7 +33,7 @@ const DOWNLOADS: usize = 4;
 /// Running pulls.
 pub(crate) struct Pulls {
     images: Flights<String, Arc<Image>>,
-    layers: Flights<Digest, ()>,
+    layers: Flights<Digest, Ready>,
     downloads: Arc<Semaphore>,
     unpacks: Arc<Semaphore>,
     sync: Sync,
@@ -127,7 +128,7 @@ impl Inner {
             blobs.insert(self.content.put(document)?);
         }
         let source = Source::Registry { session, endpoint: resolved.endpoint };
-        self.bring_layers(&layers, &source, &listeners).await?;
+        let ready = self.bring_layers(&layers, &source, &listeners).await?;
         let small: u64 = resolved.documents.iter().chain([&config]).map(|bytes| bytes.len() as u64).sum();
         let record = ImageRecord {
             id: resolved.manifest.config.digest.clone(),
@@ -139,7 +140,7 @@ impl Inner {
         };
         let names = reference.tagged().into_iter().chain([reference.pinned(&resolved.target)]).collect();
         crate::blocking(move || {
-            let image = self.list_image(record, parsed, names);
+            let image = self.list_image(record, parsed, names, ready);
             drop(lease);
             image
         })
@@ -183,51 +184,23 @@ impl Inner {
         }
     }
 
-    /// All layers, from the lowest up, at once; each waits for the one below it only to become visible.
+    /// All layers, lowest first, at once. None is visible before [`Inner::list_image`].
     pub(crate) async fn bring_layers(
         self: &Arc<Self>,
         layers: &[LayerRef],
         source: &Source,
         listeners: &Listeners,
-    ) -> Result<(), Error> {
-        let mut below: Option<(Digest, Landing<()>)> = None;
-        let mut all = Vec::with_capacity(layers.len());
+    ) -> Result<Vec<Layered>, Error> {
+        let mut all: Vec<(Digest, Landing<Ready>)> = Vec::with_capacity(layers.len());
         for layer in layers {
-            let (store, own, source, parent) = (self.clone(), layer.clone(), source.clone(), below.clone());
-            let start = |listeners| async move { store.bring_layer(own, source, parent, listeners).await };
+            let (store, own, source, below) = (self.clone(), layer.clone(), source.clone(), all.clone());
+            let start = |listeners| async move { store.bring_layer(own, source, below, listeners).await };
             let (landing, _) = self.pulls.layers.join(layer.chain.clone(), listeners, start);
-            below = Some((layer.chain.clone(), landing.clone()));
-            all.push(landing);
+            all.push((layer.chain.clone(), landing));
         }
         // To the end of all, so that nothing still runs when this returns; then the first error.
-        futures_util::future::join_all(all.clone()).await;
-        try_join_all(all).await.map(drop)
-    }
-
-    /// Lists an image whose layers and blobs are here.
-    pub(crate) fn list_image(
-        &self,
-        mut record: ImageRecord,
-        parsed: Parsed,
-        names: Vec<String>,
-    ) -> Result<Image, Error> {
-        self.pulls.sync.sync(&self.root)?;
-        let _writer = self.writer();
-        let id = record.id.clone();
-        if let Some(known) = self.state.lock().images.get(&id) {
-            record.blobs.extend(known.record.blobs.iter().cloned());
-        }
-        self.index().apply(&Change {
-            put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
-            put_images: vec![record.clone()],
-            ..Change::default()
-        })?;
-        let mut state = self.state.lock();
-        state.incomplete.remove(&id);
-        names.into_iter().for_each(|name| drop(state.names.insert(name, id.clone())));
-        let known = Known { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
-        state.images.insert(id.clone(), known);
-        state.image(&id).ok_or_else(|| Error::system("the image vanished"))
+        let ended = join_all(all.iter().map(|(_, landing)| landing.clone())).await;
+        all.into_iter().zip(ended).map(|((chain, _), ready)| Ok((chain, ready?))).collect()
     }
 }
 
