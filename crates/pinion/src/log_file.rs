@@ -44,9 +44,14 @@ impl Entry {
         Some(Self { moment: String::from_utf8(moment.to_vec()).ok()?, stderr, text })
     }
 
-    /// When it was written, nanoseconds since 1970.
-    pub(crate) fn at(&self) -> Option<i64> {
-        crate::moment::parse(&self.moment)
+    /// Whether it was written at this moment or after; nanoseconds since 1970.
+    pub(crate) fn is_since(&self, moment: i64) -> bool {
+        crate::moment::parse(&self.moment).is_some_and(|at| at >= moment)
+    }
+
+    /// Whether the line ends here.
+    pub(crate) fn ends_line(&self) -> bool {
+        self.text.ends_with(b"\n")
     }
 }
 
@@ -105,18 +110,18 @@ impl LogFile {
         Ok(false)
     }
 
-    /// Everything up to the end as it is now, or its last `tail` lines.
-    pub(crate) fn up_to_now(&mut self, tail: Option<usize>, since: Option<i64>) -> io::Result<Vec<Entry>> {
-        let mut kept = VecDeque::new();
-        let mut lines = 0;
+    /// The last `lines` of what is written up to now, of what is `wanted`. Only so much is kept in memory.
+    pub(crate) fn tail(&mut self, lines: usize, wanted: impl Fn(&Entry) -> bool) -> io::Result<Vec<Entry>> {
+        let mut kept: VecDeque<Entry> = VecDeque::new();
+        let mut ends = 0;
         while let Some(entry) = self.next()? {
-            if since.is_some_and(|since| entry.at().is_none_or(|at| at < since)) {
+            if !wanted(&entry) {
                 continue;
             }
-            lines += usize::from(entry.text.ends_with(b"\n"));
+            ends += usize::from(entry.ends_line());
             kept.push_back(entry);
-            while tail.is_some_and(|tail| lines > tail || (tail == 0 && !kept.is_empty())) {
-                lines -= kept.pop_front().map_or(0, |e: Entry| usize::from(e.text.ends_with(b"\n")));
+            while ends > lines || (lines == 0 && !kept.is_empty()) {
+                ends -= kept.pop_front().map_or(0, |entry| usize::from(entry.ends_line()));
             }
         }
         Ok(kept.into())

@@ -1,5 +1,5 @@
 use std::{
-    io::{Write, stderr, stdout},
+    io::{BufWriter, Stderr, Stdout, Write, stderr, stdout},
     path::Path,
     time::Duration,
 };
@@ -48,23 +48,40 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !args.follow => return Ok(0),
         log => log.map_err(|error| Failure::new(format!("open log {path}: {error}")))?,
     };
-    let mut printer = Printer { json: client.json, timestamps: args.timestamps, continued: false };
+    let mut printer = Printer::new(client.json, args.timestamps);
     let wrong = |error: std::io::Error| Failure::new(format!("read log {path}: {error}"));
-    for entry in log.up_to_now(args.tail, args.since).map_err(wrong)? {
-        printer.print(&entry)?;
+    let wanted = |entry: &Entry| args.since.is_none_or(|since| entry.is_since(since));
+    match args.tail {
+        Some(lines) => log.tail(lines, wanted).map_err(wrong)?.iter().try_for_each(|entry| printer.print(entry))?,
+        None => {
+            while let Some(entry) = log.next().map_err(wrong)? {
+                if wanted(&entry) {
+                    printer.print(&entry)?;
+                }
+            }
+        }
     }
-    while args.follow {
+    printer.flush()?;
+    if args.follow {
+        follow(&mut client, &id, &mut log, &mut printer).await?;
+    }
+    Ok(0)
+}
+
+/// Prints what comes until the container ended.
+async fn follow(client: &mut Client, id: &str, log: &mut LogFile, printer: &mut Printer) -> Result<(), Failure> {
+    loop {
         // Asked before the log is read: what was written before the end is then read after it.
-        let runs = runs(&mut client, &id).await;
-        while let Some(entry) = log.next().map_err(wrong)? {
+        let runs = runs(client, id).await;
+        while let Some(entry) = log.next().map_err(|error| Failure::new(format!("read log: {error}")))? {
             printer.print(&entry)?;
         }
+        printer.flush()?;
         if !runs {
-            break;
+            return Ok(());
         }
         tokio::time::sleep(LOOK).await;
     }
-    Ok(0)
 }
 
 async fn status(client: &mut Client, id: &str) -> Result<v1::ContainerStatus, Failure> {
@@ -78,31 +95,49 @@ async fn runs(client: &mut Client, id: &str) -> bool {
     matches!(state, Ok(v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerRunning))
 }
 
+/// Writes entries to the two outputs, in large pieces, and in their order.
 struct Printer {
     json: bool,
     timestamps: bool,
     /// The last piece did not end its line.
     continued: bool,
+    stdout: BufWriter<Stdout>,
+    stderr: BufWriter<Stderr>,
 }
 
 impl Printer {
+    fn new(json: bool, timestamps: bool) -> Self {
+        let (stdout, stderr) = (BufWriter::new(stdout()), BufWriter::new(stderr()));
+        Self { json, timestamps, continued: false, stdout, stderr }
+    }
+
     fn print(&mut self, entry: &Entry) -> Result<(), Failure> {
         if self.json {
             let stream = if entry.stderr { "stderr" } else { "stdout" };
-            let text = String::from_utf8_lossy(&entry.text);
-            let object = json!({"time": entry.moment, "stream": stream, "partial": !text.ends_with('\n'), "text": text.trim_end_matches('\n')});
-            return crate::output::line(&object.to_string());
+            let text = String::from_utf8_lossy(entry.text.strip_suffix(b"\n").unwrap_or(&entry.text));
+            let object = json!({"time": entry.moment, "stream": stream, "partial": !entry.ends_line(), "text": text});
+            writeln!(self.stdout, "{object}")?;
+            return Ok(());
         }
-        let mut bytes = Vec::with_capacity(entry.text.len() + 32);
+        // What went to the other stream before must be seen before.
+        let out: &mut dyn Write = if entry.stderr {
+            self.stdout.flush()?;
+            &mut self.stderr
+        } else {
+            self.stderr.flush()?;
+            &mut self.stdout
+        };
         if self.timestamps && !self.continued {
-            bytes.extend_from_slice(entry.moment.as_bytes());
-            bytes.push(b' ');
+            write!(out, "{} ", entry.moment)?;
         }
-        bytes.extend_from_slice(&entry.text);
-        self.continued = !entry.text.ends_with(b"\n");
-        let mut out: Box<dyn Write> = if entry.stderr { Box::new(stderr().lock()) } else { Box::new(stdout().lock()) };
-        out.write_all(&bytes)?;
-        out.flush()?;
+        out.write_all(&entry.text)?;
+        self.continued = !entry.ends_line();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.stdout.flush()?;
+        self.stderr.flush()?;
         Ok(())
     }
 }

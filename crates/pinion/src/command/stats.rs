@@ -76,11 +76,11 @@ struct Row {
 
 impl Row {
     fn of(now: &v1::ContainerStats, before: Option<&v1::ContainerStats>) -> Self {
-        let cpu = now.cpu.clone().unwrap_or_default();
-        let earlier = before.and_then(|stats| stats.cpu.clone()).unwrap_or_else(|| cpu.clone());
+        let cpu = now.cpu.unwrap_or_default();
+        let earlier = before.and_then(|stats| stats.cpu).unwrap_or(cpu);
         let used = |cpu: &v1::CpuUsage| cpu.usage_core_nano_seconds.map_or(0, |v| v.value);
         let passed = u64::try_from(cpu.timestamp.saturating_sub(earlier.timestamp)).unwrap_or(0);
-        let memory = now.memory.clone().unwrap_or_default();
+        let memory = now.memory.unwrap_or_default();
         let working_set = memory.working_set_bytes.map_or(0, |v| v.value);
         let attributes = now.attributes.clone().unwrap_or_default();
         Self {

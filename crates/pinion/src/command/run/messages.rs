@@ -40,7 +40,7 @@ impl Messages {
     pub(super) fn of(args: &Args) -> Result<Self, String> {
         let env = environment::all(&args.env_file, &args.env)?;
         let label = |text: &String| match text.split_once('=') {
-            Some((name, _)) if name.is_empty() => Err(format!("label {text:?} has no name")),
+            Some(("", _)) => Err(format!("label {text:?} has no name")),
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
             None => Ok((text.clone(), String::new())),
         };
