@@ -42,7 +42,8 @@ impl Network {
         if inner.ledger.is_leaving(&pod.sandbox) {
             inner.settle().await;
         }
-        if inner.ledger.is_here(&pod.sandbox) || !lock(&inner.session).insert(pod.sandbox.clone()) {
+        let known = inner.ledger.is_here(&pod.sandbox) || inner.ledger.is_leaving(&pod.sandbox);
+        if known || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
         let mapped = if chain.maps_ports() { ports.to_vec() } else { Vec::new() };

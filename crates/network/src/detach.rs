@@ -59,6 +59,8 @@ pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Recor
     if entry.is_some() {
         inner.ledger.leave(sandbox)?;
     }
+    // From here on the ledger has it, and the reconciler may try again what fails below.
+    lock(&inner.session).remove(sandbox);
     // The firewall first: no packet goes to an address that another pod may get.
     inner.firewall.remove_ports(sandbox)?;
     let known = begun.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
@@ -73,7 +75,6 @@ pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Recor
     if entry.is_some() || known.as_ref().is_some_and(|record| !record.addresses.is_empty()) {
         leave(inner, &chain, sandbox);
     }
-    lock(&inner.session).remove(sandbox);
     Ok(())
 }
 

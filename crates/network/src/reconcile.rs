@@ -32,7 +32,9 @@ impl Network {
             }
         };
         for entry in inner.ledger.all()? {
-            if entry.leaving || !inner.lives(living, &entry.sandbox) {
+            // One in the session was attached (again) since the ledger was read.
+            let again = lock(&inner.session).contains(&entry.sandbox);
+            if !again && (entry.leaving || !living.contains(&entry.sandbox)) {
                 tried(undo(inner, &entry.sandbox, None).await);
             }
         }
@@ -124,18 +126,21 @@ impl Inner {
         let mut first = Ok(());
         for plugin in chain.plugins() {
             let status = self.programs.status(&chain, plugin).await;
-            let mut unwell = lock(&self.unwell);
-            match status {
-                Ok(()) => drop(unwell.remove(&plugin.kind)),
-                Err(Error::Plugin { reason, .. }) => drop(unwell.insert(plugin.kind.clone(), reason)),
-                Err(e) => drop(unwell.insert(plugin.kind.clone(), e.to_string())),
-            }
-            drop(unwell);
+            self.note_status(&plugin.kind, status);
             if !chain.disable_gc {
                 let collected = self.programs.collect(&chain, plugin, &attached, INTERFACE).await;
                 first = first.and(collected);
             }
         }
         first
+    }
+
+    fn note_status(&self, plugin: &str, status: Result<(), Error>) {
+        let mut unwell = lock(&self.unwell);
+        match status {
+            Ok(()) => drop(unwell.remove(plugin)),
+            Err(Error::Plugin { reason, .. }) => drop(unwell.insert(plugin.to_owned(), reason)),
+            Err(e) => drop(unwell.insert(plugin.to_owned(), e.to_string())),
+        }
     }
 }

@@ -150,9 +150,11 @@ impl Bridges {
         let make = |index| {
             let mut batch = Batch::new();
             rtnl::add_veth(&mut batch, &veth(index));
+            rtnl::without_ipv6(&mut batch, &host);
             if options.hairpin {
                 rtnl::set_hairpin(&mut batch, &host);
             }
+            rtnl::set_up(&mut batch, &host);
             self.with_socket(|socket| socket.request(batch))
         };
         let mut made = make(self.ensure(options, firewall)?);

@@ -60,9 +60,9 @@ pub(crate) struct Veth<'a> {
     pub(crate) namespace: BorrowedFd<'a>,
 }
 
-/// One message: both ends, the bridge, the host end up, the peer's name, MAC and namespace.
+/// One message: both ends, down; the bridge; the peer's name, MAC and namespace.
 pub(crate) fn add_veth(batch: &mut Batch, veth: &Veth<'_>) {
-    batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, IFF_UP, IFF_UP), |m| {
+    batch.message(RTM_NEWLINK, CREATE | EXCL, &link_header(0, 0, 0), |m| {
         m.text(IFLA_IFNAME, veth.host);
         m.number(IFLA_MASTER, veth.bridge);
         if let Some(mtu) = veth.mtu {

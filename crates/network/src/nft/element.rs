@@ -1,0 +1,167 @@
+//! Elements of our sets and maps: what is in them, and how they come and go.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    expression::NAME,
+    table::{Family, TABLE},
+    transaction::{Transaction, header, kind},
+};
+use crate::{
+    attachment::Protocol,
+    netlink::{Batch, Refusal, Socket, attributes, find},
+    subnet::{Subnet, address, number, octets},
+};
+
+const NEWSETELEM: u16 = 12;
+const GETSETELEM: u16 = 13;
+const DELSETELEM: u16 = 14;
+
+/// As many elements go into one message: the length of a list is told in 16 bits.
+const CHUNK: usize = 256;
+const SETS: [&str; 5] = ["bridges", "pods", "masquerade", "ports", "ports_at"];
+
+/// A port of the node that leads to a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) protocol: Protocol,
+    pub(crate) host_ip: Option<IpAddr>,
+    pub(crate) host_port: u16,
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+}
+
+/// An element: its set, whether it ends an interval, key and data.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Element {
+    set: &'static str,
+    end: bool,
+    key: Vec<u8>,
+    data: Vec<u8>,
+}
+
+fn padded_port(port: u16) -> [u8; 4] {
+    let bytes = port.to_be_bytes();
+    [bytes[0], bytes[1], 0, 0]
+}
+
+/// Elements of the maps.
+pub(crate) fn port_elements(mappings: &[Mapping]) -> Vec<Element> {
+    let element = |mapping: &Mapping| {
+        let mut key = mapping.host_ip.map(octets).unwrap_or_default();
+        key.extend([mapping.protocol.number(), 0, 0, 0]);
+        key.extend(padded_port(mapping.host_port));
+        let mut data = octets(mapping.address);
+        data.extend(padded_port(mapping.port));
+        Element { set: if mapping.host_ip.is_some() { "ports_at" } else { "ports" }, end: false, key, data }
+    };
+    mappings.iter().map(element).collect()
+}
+
+/// Elements of a set of subnets, each a beginning and an end, in the order of addresses: the kernel takes a beginning
+/// without its end for an interval that overlaps whatever comes later. Subnets within others are left out.
+pub(crate) fn subnet_elements(set: &'static str, subnets: &[Subnet]) -> Vec<Element> {
+    let within = |subnet: &Subnet, other: &Subnet| other.prefix < subnet.prefix && other.contains(subnet.address);
+    let mut outer: Vec<&Subnet> = subnets.iter().filter(|s| !subnets.iter().any(|other| within(s, other))).collect();
+    outer.sort_by_key(|subnet| number(subnet.network()));
+    outer.dedup_by_key(|subnet| number(subnet.network()));
+    let mut elements = Vec::with_capacity(outer.len() * 2);
+    for subnet in outer {
+        elements.push(Element { set, end: false, key: octets(subnet.network()), data: Vec::new() });
+        let behind = number(subnet.last()).checked_add(1).filter(|n| subnet.address.is_ipv6() || *n <= u32::MAX.into());
+        if let Some(behind) = behind {
+            elements.push(Element { set, end: true, key: octets(address(behind, subnet.address)), data: Vec::new() });
+        }
+    }
+    elements
+}
+
+/// Elements of the set of bridges.
+pub(crate) fn bridge_elements<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Element> {
+    let padded = |name: &str| {
+        let mut key = name.as_bytes().to_vec();
+        key.resize(NAME, 0);
+        Element { set: "bridges", end: false, key, data: Vec::new() }
+    };
+    names.map(padded).collect()
+}
+
+/// Adds elements; one that is there with other data is refused (`EEXIST`).
+pub(crate) fn add_elements(t: &mut Transaction, elements: &[Element]) {
+    change_elements(t, NEWSETELEM, crate::netlink::CREATE, elements);
+}
+
+/// Deletes elements; one that is not there is refused (`ENOENT`).
+pub(crate) fn delete_elements(t: &mut Transaction, elements: &[Element]) {
+    change_elements(t, DELSETELEM, 0, elements);
+}
+
+fn change_elements(t: &mut Transaction, message: u16, flags: u16, elements: &[Element]) {
+    const INTERVAL_END: u32 = 1;
+    for set in SETS {
+        let of_set: Vec<&Element> = elements.iter().filter(|element| element.set == set).collect();
+        for chunk in of_set.chunks(CHUNK) {
+            t.add(message, flags, |m| {
+                m.text(1, TABLE);
+                m.text(2, set);
+                m.nest(3, |m| {
+                    for element in chunk {
+                        m.nest(1, |m| {
+                            if element.end {
+                                m.big_endian(3, INTERVAL_END);
+                            }
+                            m.nest(1, |m| m.bytes(1, &element.key));
+                            if !element.data.is_empty() {
+                                m.nest(2, |m| m.bytes(1, &element.data));
+                            }
+                        });
+                    }
+                });
+            });
+        }
+    }
+}
+
+/// All elements the kernel has; `ENOENT` when the table is not there.
+pub(crate) fn dump(socket: &mut Socket, family: Family) -> Result<BTreeSet<Element>, Refusal> {
+    let mut elements = BTreeSet::new();
+    for set in SETS {
+        let mut batch = Batch::new();
+        batch.message(kind(GETSETELEM), 0, &header(family.number()), |m| {
+            m.text(1, TABLE);
+            m.text(2, set);
+        });
+        socket.dump(batch, |_, body| {
+            let list = body.get(4..).and_then(|attributes| find(attributes, 3)).unwrap_or_default();
+            for (_, element) in attributes(list) {
+                let value = |kind| find(element, kind).and_then(|v| find(v, 1)).unwrap_or_default().to_vec();
+                let end = find(element, 3).is_some_and(|flags| flags.last().is_some_and(|f| f & 1 == 1));
+                elements.insert(Element { set, end, key: value(1), data: value(2) });
+            }
+        })?;
+    }
+    Ok(elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_in_order_and_do_not_overlap() {
+        let subnets = ["10.85.0.0/16", "10.5.0.0/24", "10.85.3.0/24", "255.255.255.0/24", "10.5.1.0/24", "10.5.0.0/24"];
+        let subnets: Vec<Subnet> = subnets.iter().map(|text| text.parse().unwrap()).collect();
+        let found: Vec<(bool, Vec<u8>)> =
+            subnet_elements("pods", &subnets).into_iter().map(|e| (e.end, e.key)).collect();
+        let expected: [(bool, [u8; 4]); 7] = [
+            (false, [10, 5, 0, 0]),
+            (true, [10, 5, 1, 0]),
+            (false, [10, 5, 1, 0]),
+            (true, [10, 5, 2, 0]),
+            (false, [10, 85, 0, 0]),
+            (true, [10, 86, 0, 0]),
+            (false, [255, 255, 255, 0]),
+        ];
+        assert_eq!(found, expected.map(|(end, key)| (end, key.to_vec())));
+    }
+}
