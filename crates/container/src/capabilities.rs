@@ -114,7 +114,7 @@ impl Capabilities {
     /// First half, as root: shrinks the bounding set; the rest is kept over the change of user.
     pub(crate) fn limit(&self) -> Result<(), Error> {
         let drop = CapabilitySet::from_bits_retain((1 << NAMES.len()) - 1) - self.bounding;
-        for number in 0..NAMES.len() {
+        for (number, name) in NAMES.iter().enumerate() {
             let one = CapabilitySet::from_bits_retain(1 << number);
             if !drop.contains(one) {
                 continue;
@@ -122,7 +122,7 @@ impl Capabilities {
             match remove_capability_from_bounding_set(one) {
                 // An older kernel that does not know it.
                 Err(Errno::INVAL) => {}
-                result => result.during(|| format!("drop {} from the bounding set", NAMES[number]))?,
+                result => result.during(|| format!("drop {name} from the bounding set"))?,
             }
         }
         set_keep_capabilities(true).during(|| "keep capabilities over the change of user")

@@ -154,7 +154,7 @@ fn make_node(folder: BorrowedFd<'_>, name: &CStr, (kind, mode, number): (FileTyp
 /// Opens the container's `/dev/null` and checks that it is the null device.
 pub(crate) fn open_null(root: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Error> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let null =
         openat2(root, c"/dev/null", flags, Mode::empty(), resolve).during(|| "open the container's /dev/null")?;
     let found = fstat(&null).during(|| "ask what the container's /dev/null is")?;

@@ -61,7 +61,7 @@ impl Rlimits {
     /// In the child, as root, late: a small limit of open files would stop the set-up.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         for (name, resource, limit) in &self.0 {
-            setrlimit(*resource, limit.clone()).during(|| format!("set {name} to {limit:?}"))?;
+            setrlimit(*resource, *limit).during(|| format!("set {name} to {limit:?}"))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2},
+    fs::{FileType, FsWord, Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2},
     io::Errno,
     mount::{OpenTreeFlags, open_tree},
     process::ioctl_tiocsctty,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Magic of devpts (`linux/magic.h`).
-const DEVPTS_SUPER_MAGIC: i64 = 0x1cd1;
+const DEVPTS_SUPER_MAGIC: FsWord = 0x1cd1;
 /// Major and minor number of ptmx.
 const PTMX: (u32, u32) = (5, 2);
 
@@ -39,7 +39,7 @@ pub(crate) fn open(root: BorrowedFd<'_>, proc: &Procfs, size: Option<oci::Consol
     let system = fstatfs(&found).during(|| "ask what /dev/pts/ptmx is on")?.f_type;
     let right = FileType::from_raw_mode(node.st_mode) == FileType::CharacterDevice
         && node.st_rdev == makedev(PTMX.0, PTMX.1)
-        && i64::try_from(system) == Ok(DEVPTS_SUPER_MAGIC);
+        && system == DEVPTS_SUPER_MAGIC;
     if !right {
         return Err(Error::system("check /dev/pts/ptmx: it is not the one of a devpts", Errno::NODEV));
     }

@@ -1,0 +1,69 @@
+//! A spec as engines write it.
+
+use serde_json::json;
+
+/// Capabilities engines give by default.
+pub(crate) const CAPABILITIES: [&str; 14] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FSETID",
+    "CAP_FOWNER",
+    "CAP_MKNOD",
+    "CAP_NET_RAW",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETFCAP",
+    "CAP_SETPCAP",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SYS_CHROOT",
+    "CAP_KILL",
+    "CAP_AUDIT_WRITE",
+];
+
+/// The process of a command.
+pub(crate) fn process(args: &[&str]) -> oci::Process {
+    let process = json!({
+        "args": args, "cwd": "/", "env": ["PATH=/usr/bin:/bin", "TERM=xterm"],
+        "user": {"uid": 0, "gid": 0, "additionalGids": [0, 10]},
+        "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
+        "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}],
+        "noNewPrivileges": true,
+        "oomScoreAdj": 100,
+    });
+    serde_json::from_value(process).expect("a process")
+}
+
+/// A container of a command.
+pub(crate) fn spec(args: &[&str]) -> oci::Spec {
+    let spec = json!({
+        "ociVersion": "1.3.0",
+        "root": {"path": "ignored", "readonly": true},
+        "hostname": "inside",
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+             "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]},
+            {"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]},
+            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm",
+             "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]},
+            {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
+            {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+            {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+             "options": ["ro", "nosuid", "noexec", "nodev", "relatime"]},
+        ],
+        "linux": {
+            "namespaces": [{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"},
+                           {"type": "cgroup"}],
+            "resources": {"memory": {"limit": 64 << 20}, "cpu": {"shares": 512, "quota": 50000, "period": 100_000},
+                          "pids": {"limit": 100}},
+            "maskedPaths": ["/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+                            "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+                            "/sys/devices/virtual/powercap"],
+            "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
+        }
+    });
+    let mut spec: oci::Spec = serde_json::from_value(spec).expect("a spec");
+    spec.process = Some(process(args));
+    spec
+}

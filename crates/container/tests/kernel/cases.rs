@@ -1,0 +1,29 @@
+//! What is shown, by subject.
+
+mod basics;
+mod commands;
+mod credentials;
+mod escapes;
+mod files;
+mod lifecycle;
+mod namespaces;
+mod refused;
+
+use crate::Case;
+
+/// Every case.
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    [
+        basics::CASES,
+        commands::CASES,
+        credentials::CASES,
+        escapes::CASES,
+        files::CASES,
+        lifecycle::CASES,
+        namespaces::CASES,
+        refused::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

@@ -1,0 +1,79 @@
+//! A container is what its spec says.
+
+use rustix::fd::AsFd;
+
+use crate::{Case, bundle, node::Node};
+
+pub(crate) const CASES: &[Case] = crate::cases![
+    runs,
+    exit_codes,
+    only_standard_descriptors,
+    devices_and_symlinks,
+    limits_hold,
+    spec_devices,
+    dev_null_for_absent_stdio
+];
+
+fn runs(node: &Node) {
+    let out = node.shell("echo out; echo err >&2; hostname; echo $HOME", |_| ());
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str(), out.code), ("out\ninside\n/root", "err", 0));
+}
+
+fn exit_codes(node: &Node) {
+    assert_eq!(node.shell("exit 42", |_| ()).code, 42);
+    assert_eq!(node.shell("kill -TERM $$; exit 3", |_| ()).code, 3, "init ignores signals it has no handler for");
+    let out = node.run(bundle::spec(&["true"]), node.inputs()).expect("true runs");
+    assert_eq!(out.code, 0);
+}
+
+/// Whatever the parent holds (here: a folder of the host, not close-on-exec), the process sees 0, 1 and 2.
+fn only_standard_descriptors(node: &Node) {
+    let folder = std::fs::File::open("/proc").expect("a folder");
+    rustix::io::fcntl_setfd(&folder, rustix::io::FdFlags::empty()).expect("clear close-on-exec");
+    let leaked = folder.as_fd();
+    // `ls` itself opens the folder as 3.
+    let out = node.run(bundle::spec(&["/bin/ls", "/proc/self/fd"]), node.inputs()).expect("runs");
+    assert_eq!(out.stdout, "0\n1\n2\n3", "{leaked:?} was seen");
+    let out = node.shell("ls -l /proc/$$/fd | grep -v total | wc -l", |_| ());
+    assert!(out.stdout.trim().parse::<u32>().expect("a count") <= 4, "{out:?}");
+}
+
+fn devices_and_symlinks(node: &Node) {
+    let out = node.shell(
+        "cd /dev; stat -c '%n %F %t:%T %a' null zero full random urandom tty; for l in fd stdin stdout stderr ptmx; do readlink $l; done; ls",
+        |_| (),
+    );
+    let expected = "null character special file 1:3 666\nzero character special file 1:5 666\n\
+                    full character special file 1:7 666\nrandom character special file 1:8 666\n\
+                    urandom character special file 1:9 666\ntty character special file 5:0 666\n\
+                    /proc/self/fd\n/proc/self/fd/0\n/proc/self/fd/1\n/proc/self/fd/2\npts/ptmx\n\
+                    fd\nfull\nmqueue\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero";
+    assert_eq!(out.stdout, expected, "{}", out.stderr);
+    assert_eq!(node.shell("echo hidden > /dev/null; head -c 3 /dev/zero | od -An -tx1", |_| ()).stdout, " 00 00 00");
+}
+
+fn limits_hold(node: &Node) {
+    let script = "ulimit -n; cat /proc/self/oom_score_adj; cat /sys/fs/cgroup/memory/memory.limit_in_bytes \
+                  /sys/fs/cgroup/memory.max 2>/dev/null; umask; cut -d: -f3 /proc/self/cgroup | sort -u";
+    let out = node.shell(script, |_| ());
+    assert_eq!(out.stdout, format!("1024\n100\n{}\n0022\n/", 64 << 20), "{}", out.stderr);
+}
+
+fn spec_devices(node: &Node) {
+    let out = node.shell("stat -c '%n %F %t:%T %a %u:%g' /dev/fuse /dev/net/tun /dev/pipe", |spec| {
+        spec.linux.as_mut().expect("linux").devices = serde_json::from_value(serde_json::json!([
+            {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229, "fileMode": 0o600, "uid": 5, "gid": 6},
+            {"path": "/dev/net/tun", "type": "c", "major": 10, "minor": 200},
+            {"path": "/dev/pipe", "type": "p", "fileMode": 0o640},
+        ]))
+        .expect("devices");
+    });
+    let expected = "/dev/fuse character special file a:e5 600 5:6\n/dev/net/tun character special file a:c8 666 0:0\n\
+                    /dev/pipe fifo 0:0 640 0:0";
+    assert_eq!(out.stdout, expected, "{}", out.stderr);
+}
+
+fn dev_null_for_absent_stdio(node: &Node) {
+    let out = node.shell("readlink /proc/self/fd/0; cat; echo end", |_| ());
+    assert_eq!(out.stdout, "/dev/null\nend");
+}

@@ -1,0 +1,190 @@
+//! Waiting, starting, taking over, terminals, commands in a running container.
+
+use std::{fs, io::Read, io::Write};
+
+use container::{Nascent, Progress};
+use rustix::fd::{AsFd, OwnedFd};
+
+use crate::{
+    Case, bundle,
+    node::{Node, Output, next, reap},
+};
+
+pub(crate) const CASES: &[Case] = crate::cases![
+    waits_for_its_start,
+    ends_when_nobody_can_start_it,
+    can_be_taken_over,
+    killed_before_its_start,
+    memory_limit_too_low,
+    terminal,
+    exec_joins_everything,
+    exec_errors,
+    exec_with_terminal,
+    exec_in_an_ended_container,
+    killed_as_a_group,
+];
+
+fn sleeper(node: &Node) -> Nascent {
+    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    nascent.start().expect("started");
+    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    nascent
+}
+
+fn name_of(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).expect("comm").trim_end().to_owned()
+}
+
+fn waits_for_its_start(node: &Node) {
+    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    assert_ne!(name_of(nascent.pid), "sleep");
+    assert!(matches!(nascent.advance(), Ok(Progress::Pending)));
+    nascent.start().expect("started");
+    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    assert_eq!(name_of(nascent.pid), "sleep");
+    node.end(nascent);
+}
+
+fn ends_when_nobody_can_start_it(node: &Node) {
+    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let pidfd = nascent.pidfd.try_clone().expect("duplicate");
+    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
+    drop(nascent);
+    let id = rustix::process::WaitId::PidFd(pidfd.as_fd());
+    let status = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED).expect("waitid").expect("status");
+    assert_eq!(status.exit_status(), Some(0));
+    group.remove().expect("removed");
+}
+
+fn can_be_taken_over(node: &Node) {
+    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
+    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
+    let path = nascent.group.path().clone();
+    drop(nascent);
+    let group = cgroup::Group::open(&node.trees, &path).expect("group");
+    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    assert!(matches!(adopted.advance(), Ok(Progress::Pending)));
+    adopted.start().expect("started");
+    assert!(matches!(next(&mut adopted), Ok(Progress::Executed)));
+    assert_eq!(name_of(pid), "sleep");
+    node.end(adopted);
+}
+
+fn killed_before_its_start(node: &Node) {
+    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    nascent.group.kill().expect("kill");
+    let error = next(&mut nascent).expect_err("it is gone");
+    assert!(error.message.contains("killed before"), "{error}");
+    assert_eq!(reap(&nascent), 137);
+    nascent.group.remove().expect("removed");
+}
+
+/// Set-up is not charged to the container, so even a limit that nothing can live in fails at the command itself.
+fn memory_limit_too_low(node: &Node) {
+    let mut spec = bundle::spec(&["/bin/true"]);
+    let resources = spec.linux.as_mut().expect("linux").resources.get_or_insert_default();
+    resources.memory.get_or_insert_default().limit = Some(4096);
+    let (mut nascent, _) = node.create(spec, node.inputs()).expect("created");
+    nascent.start().expect("started");
+    // Killed in execve: told by the exit status, or by the error of execve.
+    let _ = next(&mut nascent);
+    assert_ne!(reap(&nascent), 0);
+    nascent.group.remove().expect("removed");
+}
+
+fn talk(master: OwnedFd, input: &str) -> String {
+    let mut master = fs::File::from(master);
+    master.write_all(input.as_bytes()).expect("type");
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    // The last slave's end reads as EIO.
+    while let Ok(count @ 1..) = master.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&text).replace('\r', "")
+}
+
+fn terminal(node: &Node) {
+    let script = "tty; stty size; test -c /dev/console && echo console; stat -c '%t:%T' /dev/pts/0 /dev/console; read line; echo got $line";
+    let mut spec = bundle::spec(&["/bin/sh", "-c", script]);
+    let process = spec.process.as_mut().expect("process");
+    process.terminal = true;
+    process.console_size = Some(oci::ConsoleSize { height: 33, width: 99 });
+    let (mut nascent, terminal) = node.create(spec, node.inputs()).expect("created");
+    nascent.start().expect("started");
+    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    let text = talk(terminal.expect("a terminal"), "typed\n");
+    assert!(text.contains("/dev/pts/0\n33 99\nconsole\n88:0\n88:0\n"), "{text:?}");
+    assert!(text.contains("got typed"), "{text:?}");
+    assert_eq!(reap(&nascent), 0);
+    nascent.group.remove().expect("removed");
+}
+
+fn exec_joins_everything(node: &Node) {
+    let target = sleeper(node);
+    let script = "for k in pid net ipc uts mnt cgroup; do [ $(readlink /proc/self/ns/$k) = $(readlink /proc/1/ns/$k) ] || echo $k; done; \
+                  ls /proc/self/fd | tr '\\n' ' '; hostname; grep -E 'CapEff|CapBnd|NoNew' /proc/self/status | cut -f2; \
+                  touch /x 2>/dev/null || echo ro; id -u; ulimit -n; cat /proc/self/oom_score_adj; pwd; echo $HOME; exit 5";
+    let mut process = bundle::process(&["sh", "-c", script]);
+    process.cwd = "/tmp".into();
+    let out = node.exec(&target, &process).expect("exec");
+    let expected = "0 1 2 3 inside\n00000000a80425fb\n00000000a80425fb\n1\nro\n0\n1024\n100\n/tmp\n/root";
+    assert_eq!((out.stdout.as_str(), out.code), (expected, 5), "{}", out.stderr);
+    let group = node.exec(&target, &bundle::process(&["cat", "/proc/1/cgroup", "/proc/self/cgroup"])).expect("exec");
+    for line in group.stdout.lines() {
+        let place = line.rsplit(':').next().expect("a path");
+        assert!(place == "/" || place.starts_with("/exec"), "in the container's groups: {line}");
+    }
+    node.end(target);
+}
+
+fn exec_errors(node: &Node) {
+    let target = sleeper(node);
+    let error = node.exec(&target, &bundle::process(&["nginxx"])).expect_err("not there");
+    assert_eq!(error.message, "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
+    let mut process = bundle::process(&["true"]);
+    process.cwd = "/none".into();
+    let error = node.exec(&target, &process).expect_err("no such folder");
+    assert_eq!(error.message, "enter the working directory \"/none\": No such file or directory");
+    assert_eq!(node.exec(&target, &bundle::process(&["true"])).expect("exec").code, 0);
+    node.end(target);
+}
+
+fn exec_with_terminal(node: &Node) {
+    let target = sleeper(node);
+    let mut process = bundle::process(&["sh", "-c", "tty; read line; echo got $line"]);
+    process.terminal = true;
+    let group = target.group.exec_group("terminal").expect("exec group");
+    let stdio = container::Stdio::default();
+    let mut nascent = container::exec(group, target.pidfd.as_fd(), &process, stdio, None).expect("exec");
+    let Ok(Progress::Ready { terminal: Some(master) }) = next(&mut nascent) else { panic!("no terminal") };
+    assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
+    let text = talk(master, "typed\n");
+    assert!(text.contains("/dev/pts/0") && text.contains("got typed"), "{text:?}");
+    assert_eq!(reap(&nascent), 0);
+    nascent.group.remove().expect("removed");
+    node.end(target);
+}
+
+fn exec_in_an_ended_container(node: &Node) {
+    let target = sleeper(node);
+    target.group.kill().expect("kill");
+    reap(&target);
+    let error = node.exec(&target, &bundle::process(&["true"])).expect_err("it is gone");
+    assert!(error.message.contains("not running"), "{error}");
+    target.group.remove().expect("removed");
+}
+
+fn killed_as_a_group(node: &Node) {
+    let mut spec = bundle::spec(&["/bin/sh", "-c", "sleep 99 & setsid sleep 99 & echo up; wait"]);
+    spec.process.as_mut().expect("process").args[0] = "sh".into();
+    let mut inputs = node.inputs();
+    let output = Output::new(&mut inputs.stdio);
+    let (mut nascent, _) = node.create(spec, inputs).expect("created");
+    nascent.start().expect("started");
+    next(&mut nascent).expect("executed");
+    nascent.group.kill().expect("kill");
+    assert_eq!(output.collect(&nascent).code, 137);
+    nascent.group.remove().expect("nothing is left in it");
+}
