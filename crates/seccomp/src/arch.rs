@@ -37,9 +37,10 @@ impl Arch {
         }
     }
 
-    /// Whether arguments have 64 bits.
+    /// Whether arguments are compared in all 64 bits. x32 programs have longs and pointers of 32 bits, and libseccomp
+    /// compares as much.
     pub(crate) const fn wide(self) -> bool {
-        !matches!(self, Self::X86)
+        !matches!(self, Self::X86 | Self::X32)
     }
 
     /// The number of a call, as the filter sees it.

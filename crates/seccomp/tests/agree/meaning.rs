@@ -1,0 +1,78 @@
+//! What a profile says, rule by rule, without any compiling.
+
+use oci::{Seccomp, SeccompArg};
+
+use crate::{
+    interpreter::Call,
+    reference::{ENOSYS, action},
+    samples::rows,
+};
+
+const KILL_PROCESS: u32 = 0x8000_0000;
+
+/// A profile with its names looked up.
+pub(crate) struct Meaning<'a> {
+    profile: &'a Seccomp,
+    /// For each rule, for each of its names, the row of the table.
+    numbers: Vec<Vec<[Option<u32>; 4]>>,
+    default: u32,
+    permits: bool,
+}
+
+impl<'a> Meaning<'a> {
+    pub(crate) fn new(profile: &'a Seccomp) -> Self {
+        let row = |name: &String| rows().find(|(row, _)| row == name).map(|(_, numbers)| numbers);
+        let numbers = profile.syscalls.iter().map(|rule| rule.names.iter().filter_map(row).collect()).collect();
+        let default = action(&profile.default_action, profile.default_errno_ret);
+        let permits = matches!(default & 0xffff_0000, 0x7fff_0000 | 0x7ffc_0000 | 0x7ff0_0000);
+        Self { profile, numbers, default, permits }
+    }
+
+    pub(crate) fn verdict(&self, call: &Call) -> u32 {
+        let named = |arch: &str| self.profile.architectures.iter().any(|a| a == arch);
+        let (column, bit, wide) = match call.arch {
+            Call::X86_64 if call.number == u32::MAX && !named("SCMP_ARCH_X32") => return self.default,
+            Call::X86_64 if call.number < 0x4000_0000 => (0, 0, true),
+            Call::X86_64 if named("SCMP_ARCH_X32") => (2, 0x4000_0000, false),
+            Call::X86 if named("SCMP_ARCH_X86") => (1, 0, false),
+            _ => return KILL_PROCESS,
+        };
+        let here = |row: &[Option<u32>; 4]| row[column].map(|n| n | bit);
+        let last = self.numbers.iter().flatten().filter_map(here).max();
+        if !self.permits && last.is_some_and(|last| call.number > last) {
+            return ENOSYS;
+        }
+        let (mut always, mut checked) = (None, None);
+        for (rule, rows) in self.profile.syscalls.iter().zip(&self.numbers) {
+            if !rows.iter().any(|row| here(row) == Some(call.number)) {
+                continue;
+            }
+            let action = action(&rule.action, rule.errno_ret);
+            let twice = rule.args.iter().enumerate().any(|(at, a)| rule.args[..at].iter().any(|b| a.index == b.index));
+            let mut held = rule.args.iter().map(|arg| holds(arg, call, wide));
+            if action == self.default {
+                continue;
+            } else if rule.args.is_empty() {
+                always = always.or(Some(action));
+            } else if if twice { held.any(|held| held) } else { held.all(|held| held) } {
+                checked = checked.or(Some(action));
+            }
+        }
+        always.or(checked).unwrap_or(self.default)
+    }
+}
+
+fn holds(arg: &SeccompArg, call: &Call, wide: bool) -> bool {
+    let cut = |value: u64| if wide { value } else { value & 0xffff_ffff };
+    let (given, value, two) = (cut(call.args[arg.index as usize]), cut(arg.value), cut(arg.value_two));
+    match arg.op.as_str() {
+        "SCMP_CMP_NE" => given != value,
+        "SCMP_CMP_LT" => given < value,
+        "SCMP_CMP_LE" => given <= value,
+        "SCMP_CMP_EQ" => given == value,
+        "SCMP_CMP_GE" => given >= value,
+        "SCMP_CMP_GT" => given > value,
+        "SCMP_CMP_MASKED_EQ" => given & value == two,
+        other => panic!("{other}"),
+    }
+}
