@@ -1,41 +1,63 @@
 use std::{
     fs::{self, DirBuilder, File},
-    io::{Read, Write},
-    os::unix::fs::DirBuilderExt,
-    path::Path,
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Failure;
 
-/// Makes the folder of state and takes it for this process; the lock ends with the process, however that ends.
-pub(crate) fn take(state_dir: &Path) -> Result<File, Failure> {
-    // 0711: containers of other users pass through here to their own files.
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(state_dir)
-        .map_err(|error| Failure::daemon(format!("make state folder {}: {error}", state_dir.display())))?;
-    let path = state_dir.join("daemon.lock");
-    let wrong = |error: std::io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
-    let mut file =
-        fs::File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
-    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(wrong(error.into()));
+/// A folder of state that is this process's alone. The lock ends with the process, however that ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// Takes a folder, which need not be there yet.
+    ///
+    /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the folder, and the next daemon
+    /// would then look at another file.
+    pub(crate) fn take(state_dir: &Path) -> Result<Self, Failure> {
+        let path = state_dir.with_extension("lock");
+        let wrong = |error: io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
+        if let Some(folder) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
         }
-        let mut owner = String::new();
-        // Only for the message: the lock itself is what counts.
-        let _ = (&mut file).take(16).read_to_string(&mut owner);
-        let state = state_dir.display();
-        return Err(Failure::daemon(format!(
-            "another daemon (pid {}) has {state}; end it or use another --state-dir",
-            owner.trim()
-        )));
+        loop {
+            let mut file =
+                File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(state_dir, &mut file)),
+                Err(error) => return Err(wrong(error.into())),
+            }
+            // A daemon that ended between our open and our lock took the file away with it.
+            let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
+            if same {
+                file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(wrong)?;
+                return Ok(Self { path, _file: file });
+            }
+        }
     }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(wrong)?;
-    Ok(file)
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Only tidiness: a file that stays is locked by nobody.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn taken(state_dir: &Path, file: &mut File) -> Failure {
+    let mut owner = String::new();
+    // Only for the message.
+    let _ = file.take(16).read_to_string(&mut owner);
+    let state = state_dir.display();
+    Failure::daemon(format!("another daemon (pid {}) has {state}; end it or use another --state-dir", owner.trim()))
 }
 
 #[cfg(test)]
@@ -46,10 +68,19 @@ mod tests {
     fn one_daemon_has_a_folder_until_it_ends() {
         let dir = tempfile::tempdir().expect("a folder");
         let state = dir.path().join("a/b");
-        let first = take(&state).expect("free");
-        let refused = take(&state).expect_err("taken").to_string();
+        let first = Lock::take(&state).expect("free");
+        let refused = Lock::take(&state).expect_err("taken").to_string();
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
         drop(first);
-        take(&state).expect("free again");
+        let _second = Lock::take(&state).expect("free again");
+        assert!(!state.exists(), "the folder itself is the engine's to make");
+    }
+
+    #[test]
+    fn a_dead_daemons_file_is_no_lock() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let state = dir.path().join("state");
+        fs::write(state.with_extension("lock"), "1\n").expect("written");
+        Lock::take(&state).expect("free");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
-    let _lock = lock::take(&config.state_dir)?;
+    let _lock = lock::Lock::take(&config.state_dir)?;
     runtime.block_on(run(config, monitor))?;
     // Blocking work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
