@@ -21,8 +21,8 @@ pub(crate) fn root() -> io::Result<OwnedFd> {
     fsconfig_set_string(&context, "mode", "0555")?;
     fsconfig_set_string(&context, "size", "64k")?;
     fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // Not nodev: its /dev/null is made in it.
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(&mount, &PATH[1..], flags, Mode::RWXU.intersection(Mode::RUSR | Mode::XUSR))?;
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::XUSR | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH)?;

@@ -16,7 +16,8 @@ use rustix::{
 /// A file mapped shared and locked: what is stored into it is there for a successor, whenever this process is killed.
 ///
 /// The lock (`flock(2)`, exclusive) is what makes handing out `&mut` sound between processes that keep to it: nobody else
-/// maps a file that is locked. The file's blocks are allocated at once, so a full file system gives an error and no SIGBUS.
+/// maps a file that is locked. A child gets no copy of the mapping, which would keep the lock after this process's end
+/// (so a clone must not share memory). The file's blocks are allocated at once, so a full file system gives an error and no SIGBUS.
 #[derive(Debug)]
 pub struct SharedMemory {
     address: NonNull<u8>,
@@ -44,7 +45,10 @@ impl SharedMemory {
             )
         }?;
         let address = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        Ok(Self { address, length, _file: file })
+        let memory = Self { address, length, _file: file };
+        // SAFETY: the range is the mapping just made; the advice takes it from children, and changes nothing here.
+        unsafe { rustix::mm::madvise(memory.address.as_ptr().cast(), length, rustix::mm::Advice::LinuxDontFork) }?;
+        Ok(memory)
     }
 
     /// The bytes.

@@ -1,0 +1,139 @@
+//! Commands in containers, and the init of shared-PID pods.
+
+mod node;
+
+use std::io::Read;
+
+use monitor_api::{
+    Attachments, FailureKind, HoldingState, KillScope, NamespaceKind, PodInit, Reply, Request, Role, Target,
+};
+use node::Node;
+use rustix::fd::OwnedFd;
+
+fn pipes() -> (std::io::PipeReader, Attachments) {
+    let (reader, writer) = std::io::pipe().expect("pipe");
+    (reader, Attachments::new().with(Role::Stdout, writer.into()))
+}
+
+#[test]
+fn a_command_runs_in_the_container_and_its_end_is_told() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (mut reader, attachments) = pipes();
+    let process = node
+        .spec("c", &["sh", "-c", "echo $$; readlink /proc/1/exe; cat /proc/self/cgroup; exit 9"])
+        .process
+        .expect("p");
+    node.exec_with("c", "e1", process, attachments).expect("exec");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("read");
+    assert!(text.contains("/bin/busybox"), "{text}");
+    assert_eq!(node.wait_exec("e1").code, Some(9));
+    let failure = node.exec("c", "e2", &["/bin/nope"]).expect_err("not there");
+    assert_eq!(failure.kind, FailureKind::Command, "{failure}");
+    assert!(failure.message.contains("/bin/nope"), "{failure}");
+    assert_eq!(node.exec("x", "e3", &["true"]).expect_err("no container").kind, FailureKind::NotFound);
+    node.exec("c", "e4", &["true"]).expect("exec");
+    assert_eq!(node.wait_exec("e4").code, Some(0));
+    assert!(!node.groups().iter().any(|path| path.ends_with("e1") || path.ends_with("e2") || path.ends_with("e4")));
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_command_is_killed_with_all_it_started() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (mut reader, attachments) = pipes();
+    let process = node.spec("c", &["sh", "-c", "sleep 1000 & sleep 1000 & echo up; exit 0"]).process.expect("p");
+    node.exec_with("c", "e", process, attachments).expect("exec");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    node.kill(Target::Exec("e".into()), 9, KillScope::All).expect("what it left is still known");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("all writers are gone");
+    assert_eq!(text, "up\n");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn commands_end_with_the_daemon_and_containers_do_not() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (mut reader, attachments) = pipes();
+    let process = node.spec("c", &["sleep", "1000"]).process.expect("p");
+    node.exec_with("c", "e", process, attachments).expect("exec");
+    node.disconnect();
+    assert_eq!(reader.read(&mut [0]).expect("read"), 0, "its last writer ended");
+    node.connect();
+    assert_eq!(node.inventory()["c"].0.state, HoldingState::Running);
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_terminal_of_a_command_is_the_daemons() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let mut process = node.spec("c", &["sh", "-c", "tty; read x; echo got $x"]).process.expect("p");
+    process.terminal = true;
+    let (_, mut files) = node.exec_with("c", "e", process, Attachments::new()).expect("exec");
+    let terminal: OwnedFd = files.take(Role::Terminal).expect("a master side");
+    rustix::io::write(&terminal, b"hi\n").expect("type");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    let (mut text, mut some) = (Vec::new(), [0; 1024]);
+    while let Ok(n @ 1..) = rustix::io::read(&terminal, &mut some) {
+        text.extend_from_slice(&some[..n]);
+    }
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("/dev/pts/") && text.contains("got hi"), "{text}");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_pod_of_shared_pids_has_an_init_that_reaps() {
+    let mut node = Node::start();
+    let init = PodInit { container: "pod".into(), cgroup: format!("{}/pod", node.cgroup) };
+    let (reply, mut files) = node.ask(Request::PodInit(init), Attachments::new()).expect("pod init");
+    let Reply::PodInitStarted(started) = reply else { panic!("{reply:?}") };
+    let namespace = files.take(Role::Namespace(NamespaceKind::Pid)).expect("its namespace");
+    let proc = format!("/proc/{}", started.pid);
+    assert_eq!(std::fs::read_to_string(format!("{proc}/comm")).expect("comm"), "pod-init\n");
+    let status = std::fs::read_to_string(format!("{proc}/status")).expect("status");
+    let line = |name: &str| status.lines().find(|line| line.starts_with(name)).expect("there").to_owned();
+    assert!(line("Uid:").contains("65534") && line("CapBnd:").ends_with("0000000000000000"), "{status}");
+    assert_eq!(
+        std::fs::read_dir(format!("{proc}/fd"))
+            .expect("fds")
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().parse::<u32>().is_ok_and(|n| n > 2))
+            .count(),
+        0
+    );
+
+    let spec = {
+        let mut spec = node.spec("c", &["sh", "-c", "(sleep 0.01 &) ; ls /proc/1/root/; ps; echo $$; exit 5"]);
+        spec.linux.as_mut().expect("linux").namespaces.retain(|ns| ns.kind != oci::NamespaceType::Pid);
+        spec.linux
+            .as_mut()
+            .expect("linux")
+            .namespaces
+            .push(oci::Namespace { kind: oci::NamespaceType::Pid, path: None });
+        spec
+    };
+    let output = node.output("c").with(Role::Namespace(NamespaceKind::Pid), namespace);
+    node.create_with("c", spec, output).expect("create");
+    node.start_container("c").expect("start");
+    assert_eq!(node.wait("c").code, Some(5));
+    let log = node.log("c").join("\n");
+    assert!(log.contains("pod-init"), "{log}");
+    node.delete("c");
+    let inventory = node.inventory();
+    assert_eq!(inventory["pod"].0.state, HoldingState::PodInit);
+    drop(inventory);
+    node.kill(Target::Container("pod".into()), 15, KillScope::Init).expect("kill");
+    assert_eq!(node.wait("pod").code, Some(0));
+    node.delete("pod");
+    node.end();
+}

@@ -1,0 +1,165 @@
+//! A container's whole life, through a real monitor.
+
+mod node;
+
+use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, Request, Role, Target, TerminalSize};
+use node::Node;
+use rustix::fd::AsFd;
+
+#[test]
+fn runs_writes_its_log_and_tells_its_exit_code() {
+    let mut node = Node::start();
+    node.shell("c", "echo out; echo err >&2; printf rest; exit 7");
+    let status = node.wait("c");
+    assert_eq!((status.code, status.signal, status.oom_killed), (Some(7), None, false));
+    let mut log = node.log("c");
+    log.sort();
+    assert_eq!(log, ["stderr F err", "stdout F out", "stdout P rest"]);
+    assert!(matches!(&node.inventory()["c"].0.state, HoldingState::Exited(s) if *s == status));
+    node.delete("c");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn inherits_nothing_of_the_monitor() {
+    let mut node = Node::start();
+    node.run("fds", &["ls", "/proc/self/fd"]);
+    node.wait("fds");
+    // The last one is of `ls`, which reads that folder.
+    assert_eq!(node.log("fds"), ["stdout F 0", "stdout F 1", "stdout F 2", "stdout F 3"]);
+    node.run("status", &["cat", "/proc/self/status", "/proc/self/oom_score_adj"]);
+    node.wait("status");
+    let log = node.log("status");
+    let mask = |name: &str| {
+        let value = log.iter().find_map(|line| line.strip_prefix("stdout F ")?.strip_prefix(name)).expect("there");
+        u64::from_str_radix(value.trim(), 16).expect("a mask")
+    };
+    assert_eq!(mask("SigBlk:"), 0);
+    // 32 and 33 are the C library's own, which it ignores in what posix_spawn starts.
+    assert_eq!(mask("SigIgn:") & !(0b11 << 31), 0);
+    let score = std::fs::read_to_string("/proc/self/oom_score_adj").expect("own score");
+    assert_eq!(log.last().map(|line| &line["stdout F ".len()..]), Some(score.trim()));
+    ["fds", "status"].into_iter().for_each(|id| node.delete(id));
+    node.end();
+}
+
+#[test]
+fn a_command_that_is_not_there_is_told_by_name() {
+    let mut node = Node::start();
+    let (spec, output) = (node.spec("c", &["/bin/nothing-here"]), node.output("c"));
+    let failure = match node.create_with("c", spec, output) {
+        Ok(_) => {
+            let failure = node.start_container("c").expect_err("no such command");
+            let status = node.wait("c");
+            assert!(status.code.is_some());
+            node.delete("c");
+            failure
+        }
+        Err(failure) => failure,
+    };
+    assert_eq!(failure.kind, FailureKind::Command, "{failure}");
+    assert!(failure.message.contains("/bin/nothing-here"), "{failure}");
+    node.end();
+}
+
+#[test]
+fn a_bad_spec_leaves_nothing() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["true"]);
+    spec.process.as_mut().expect("process").capabilities.as_mut().expect("caps").bounding.push("CAP_NONSENSE".into());
+    let output = node.output("c");
+    let failure = node.create_with("c", spec, output).err().expect("refused");
+    assert_eq!(failure.kind, FailureKind::Invalid, "{failure}");
+    assert!(failure.message.contains("CAP_NONSENSE"), "{failure}");
+    let mut spec = node.spec("c", &["true"]);
+    spec.mounts.push(oci::Mount { destination: "/x".into(), kind: Some("nosuchfs".into()), ..Default::default() });
+    let output = node.output("c");
+    let failure = node.create_with("c", spec, output).err().expect("refused");
+    assert!(failure.message.contains("nosuchfs"), "{failure}");
+    assert!(node.inventory().is_empty());
+    node.create("c", &["true"]);
+    let (spec, output) = (node.spec("c", &["true"]), node.output("c"));
+    let again = node.create_with("c", spec, output).err().expect("refused");
+    assert_eq!(again.kind, FailureKind::AlreadyExists);
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_created_container_can_be_killed_and_deleted_before_its_start() {
+    let mut node = Node::start();
+    node.create("a", &["true"]);
+    node.kill(Target::Container("a".into()), 9, KillScope::Init).expect("kill");
+    assert_eq!(node.wait("a").signal, Some(9));
+    let failure = node.kill(Target::Container("a".into()), 15, KillScope::Init).expect_err("it is gone");
+    assert_eq!(failure.kind, FailureKind::NotFound);
+    assert_eq!(node.start_container("a").expect_err("it is gone").kind, FailureKind::State);
+    node.delete("a");
+    node.create("b", &["true"]);
+    node.delete("b");
+    assert!(node.inventory().is_empty());
+    node.end();
+}
+
+#[test]
+fn signals_reach_the_first_process_or_all() {
+    let mut node = Node::start();
+    node.shell("c", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.05; done");
+    node.wait_for_entry("c", "stdout F ready");
+    node.kill(Target::Container("c".into()), 15, KillScope::Init).expect("kill");
+    assert_eq!(node.wait("c").code, Some(3));
+    node.delete("c");
+    node.run("d", &["sleep", "1000"]);
+    node.kill(Target::Container("d".into()), 9, KillScope::All).expect("kill");
+    let status = node.wait("d");
+    assert_eq!((status.code, status.signal), (Some(137), Some(9)));
+    node.delete("d");
+    node.end();
+}
+
+#[test]
+fn a_living_container_is_killed_by_delete() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    node.delete("c");
+    assert!(node.inventory().is_empty());
+    node.end();
+}
+
+#[test]
+fn a_terminal_is_logged_resized_and_handed_out() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["sh", "-c", "tty; read x; stty size; echo got $x"]);
+    spec.process.as_mut().expect("process").terminal = true;
+    let log = Attachments::new().with(Role::Log, node.open_log("c"));
+    let held = node.create_with("c", spec, log).expect("create");
+    node.start_container("c").expect("start");
+    let size = TerminalSize { width: 91, height: 17 };
+    let resize = Request::ResizeTerminal { target: Target::Container("c".into()), size };
+    node.ask(resize, Attachments::new()).expect("resize");
+    rustix::io::write(held.terminal.as_ref().expect("a master side").as_fd(), b"hello\n").expect("type");
+    assert_eq!(node.wait("c").code, Some(0));
+    let text: String = node
+        .log("c")
+        .iter()
+        .map(|l| l["stdout F ".len()..].to_owned() + if l.contains(" F ") { "\n" } else { "" })
+        .collect();
+    assert!(text.contains("/dev/pts/0") && text.contains("17 91\r") && text.contains("got hello\r"), "{text:?}");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_processes_group_is_empty_when_a_sharer_of_the_hosts_pids_ends() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["sh", "-c", "sleep 1000 & echo started; exit 4"]);
+    spec.linux.as_mut().expect("linux").namespaces.retain(|ns| ns.kind != oci::NamespaceType::Pid);
+    let output = node.output("c");
+    node.create_with("c", spec, output).expect("create");
+    node.start_container("c").expect("start");
+    assert_eq!(node.wait("c").code, Some(4));
+    assert_eq!(node.log("c"), ["stdout F started"]);
+    node.delete("c");
+    node.end();
+}
