@@ -1,9 +1,37 @@
 //! Containers: a root, a process, its limits, its log.
+//!
+//! ```text
+//!            create               start              ends
+//! (nothing) ───────▶ Creating ─▶ Created ─▶ Starting ─▶ Running ─▶ Exited ─▶ remove ─▶ (nothing)
+//!                       │           └── killed ──────────┴────────▶ Exited
+//!                       └── a failure: all is taken back
+//! ```
+//! Who moves it: `create` and `start` under the lock `busy`; the end of its process (an event of the monitor) at any time,
+//! under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
 
+pub(crate) mod attach;
 mod config;
+pub(crate) mod create;
+pub(crate) mod end;
+pub(crate) mod exec;
+pub(crate) mod exec_sync;
+mod identity;
+pub(crate) mod kill;
+mod object;
+pub(crate) mod prepare;
+pub(crate) mod remove;
+pub(crate) mod reopen_log;
+mod spec;
+pub(crate) mod start;
+pub(crate) mod stats;
 mod status;
+pub(crate) mod stdio;
+pub(crate) mod stop;
+pub(crate) mod update;
+mod volume;
 
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
+pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, PROCESS};
 pub use status::{ContainerState, ContainerStats, ContainerStatus, ExecOutput, ExecRequest};

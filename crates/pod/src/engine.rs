@@ -1,12 +1,17 @@
 //! The public face: each method is one line to the module that does it.
-#![allow(unused_variables)]
 
-use std::{collections::BTreeMap, time::Duration};
+mod inner;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
 
 use crate::{
     Config, ContainerConfig, ContainerStats, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig,
-    SandboxStatus, Session,
+    SandboxStatus, Session, container, recover, sandbox,
 };
+
+pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
 
 /// Whether a part works, and why not.
 #[derive(Clone, Debug)]
@@ -19,6 +24,15 @@ pub struct Condition {
     pub message: String,
 }
 
+impl Condition {
+    fn of<E: std::fmt::Display>(outcome: Result<(), E>, reason: &str) -> Self {
+        match outcome {
+            Ok(()) => Self { ready: true, reason: String::new(), message: String::new() },
+            Err(error) => Self { ready: false, reason: reason.to_owned(), message: error.to_string() },
+        }
+    }
+}
+
 /// How the engine is.
 #[derive(Clone, Debug)]
 pub struct EngineStatus {
@@ -29,118 +43,252 @@ pub struct EngineStatus {
     /// Runtime handlers; the empty name is the default one.
     pub handlers: Vec<String>,
     /// More, for `info`.
-    pub info: BTreeMap<String, serde_json::Value>,
+    pub info: BTreeMap<String, Value>,
 }
 
-/// The engine. Cheap to clone.
+/// The engine. Cheap to clone. Dropping the last clone leaves containers running.
 #[derive(Clone)]
-pub struct Engine {}
+pub struct Engine(Arc<Inner>);
 
 impl Engine {
-    /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves.
+    /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves. Needs a runtime with I/O and
+    /// time; makes the process a subreaper and raises its soft limit of open files.
+    ///
+    /// # Errors
+    /// When a folder, the image store, the network or the monitor cannot be opened. One broken record never is one.
     pub async fn open(config: Config) -> Result<Self, Error> {
-        todo!()
+        recover::open(config).await.map(Self)
     }
+
     /// How the engine is.
     pub async fn status(&self) -> EngineStatus {
-        todo!()
+        let monitor = self.0.monitor.welcome();
+        let mut info = BTreeMap::new();
+        info.insert("network".to_owned(), json!(self.0.network.describe()));
+        info.insert("stateDir".to_owned(), json!(self.0.config.state_dir));
+        info.insert("dataDir".to_owned(), json!(self.0.config.data_dir));
+        if let Ok(monitor) = &monitor {
+            let told = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
+            info.insert("monitor".to_owned(), told);
+        }
+        let mut handlers = vec![String::new()];
+        let default = &self.0.config.default_runtime_handler;
+        handlers.extend(Some(default.clone()).filter(|name| !name.is_empty()));
+        EngineStatus {
+            runtime: Condition::of(monitor.map(drop), "MonitorUnavailable"),
+            network: Condition::of(self.0.network.ready(), "NetworkUnavailable"),
+            handlers,
+            info,
+        }
     }
+
     /// The image store.
     pub fn images(&self) -> &image::Store {
-        todo!()
+        &self.0.images
     }
 
     /// Makes a sandbox and returns its id; one of the same name that is being made is joined, one that is ready is it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `AlreadyExists` for a name whose sandbox was stopped; whatever failed. Nothing is left then.
     pub async fn run_sandbox(&self, config: SandboxConfig) -> Result<String, Error> {
-        todo!()
-    }
-    /// Ends its containers and takes its network away; its record stays.
-    pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
-        todo!()
-    }
-    /// Stops it and removes it with its containers.
-    pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
-        todo!()
-    }
-    /// By id or unambiguous prefix.
-    pub fn sandbox(&self, id: &str) -> Result<SandboxStatus, Error> {
-        todo!()
-    }
-    /// All, the oldest first.
-    pub fn sandboxes(&self) -> Vec<SandboxStatus> {
-        todo!()
+        sandbox::run::run(&self.0, config).await
     }
 
-    /// Makes a container that waits for its start and returns its id.
-    pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
-        todo!()
+    /// Ends its containers and takes its network away; its record stays. An unknown one succeeds.
+    ///
+    /// # Errors
+    /// Every step that failed; call again.
+    pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
+        let (engine, id) = self.own(id);
+        detached(async move { sandbox::stop::stop(&engine, &id).await }).await
     }
-    /// Lets its program run.
-    pub async fn start_container(&self, id: &str) -> Result<(), Error> {
-        todo!()
+
+    /// Stops it and removes it with its containers. An unknown one succeeds.
+    ///
+    /// # Errors
+    /// Every step that failed; call again.
+    pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
+        let (engine, id) = self.own(id);
+        detached(async move { sandbox::remove::remove(&engine, &id).await }).await
     }
-    /// Asks it to end, waits as long as `grace`, then kills every process of it.
-    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
-        todo!()
-    }
-    /// Sends a signal (1 to 64) to the first process, or to every process.
-    pub async fn kill_container(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
-        todo!()
-    }
-    /// Removes it; one that runs is killed first.
-    pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
-        todo!()
-    }
+
     /// By id or unambiguous prefix.
-    pub fn container(&self, id: &str) -> Result<ContainerStatus, Error> {
-        todo!()
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn sandbox(&self, id: &str) -> Result<SandboxStatus, Error> {
+        Ok(self.0.sandbox(id)?.status())
     }
+
+    /// All, the oldest first.
+    pub fn sandboxes(&self) -> Vec<SandboxStatus> {
+        let mut all: Vec<_> = self.0.sandboxes().iter().map(|sandbox| sandbox.status()).collect();
+        all.sort_by_key(|sandbox| sandbox.created_at);
+        all
+    }
+
+    /// Makes a container that waits for its start and returns its id. A caller that repeats itself gets the same one.
+    ///
+    /// # Errors
+    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists`; whatever failed. Nothing is left then.
+    pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
+        container::create::create(&self.0, sandbox, config).await
+    }
+
+    /// Lets its program run.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the command cannot be executed: the container then ended with reason `StartError`.
+    pub async fn start_container(&self, id: &str) -> Result<(), Error> {
+        let (engine, id) = self.own(id);
+        detached(async move { container::start::start(&engine, &id).await }).await
+    }
+
+    /// Asks it to end, waits as long as `grace`, then kills every process of it. An unknown one succeeds.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded` when the kernel does not end what was killed.
+    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
+        let (engine, id) = self.own(id);
+        detached(async move { container::stop::stop(&engine, &id, grace).await }).await
+    }
+
+    /// Sends a signal (1 to 64) to the first process, or to every process.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when it does not run.
+    pub async fn kill_container(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+        container::kill::kill(&self.0, id, signal, all).await
+    }
+
+    /// Removes it; one that runs is killed first. An unknown one succeeds.
+    ///
+    /// # Errors
+    /// Every step that failed; call again.
+    pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
+        let (engine, id) = self.own(id);
+        detached(async move { container::remove::remove(&engine, &id).await }).await
+    }
+
+    /// By id or unambiguous prefix.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn container(&self, id: &str) -> Result<ContainerStatus, Error> {
+        Ok(self.0.container(id)?.status())
+    }
+
     /// All, the oldest first.
     pub fn containers(&self) -> Vec<ContainerStatus> {
-        todo!()
+        let mut all: Vec<_> = self.0.containers().iter().map(|container| container.status()).collect();
+        all.sort_by_key(|container| container.created_at);
+        all
     }
+
     /// Continues its log in a new file of the same name (after a rotation).
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when it does not run.
     pub async fn reopen_log(&self, id: &str) -> Result<(), Error> {
-        todo!()
+        container::reopen_log::reopen_log(&self.0, id).await
     }
+
     /// Changes its limits.
+    ///
+    /// # Errors
+    /// `InvalidArgument`; `FailedPrecondition` when it ended.
     pub async fn update_container(&self, id: &str, resources: oci::Resources) -> Result<(), Error> {
-        todo!()
+        container::update::update(&self.0, id, resources).await
     }
 
     /// Runs a command to its end. `timeout` zero: none. Output is bounded (16 MiB each); at the deadline every process
-    /// of the command is killed, then it is `DeadlineExceeded`.
+    /// of the command is killed, then it is `DeadlineExceeded`. A caller that is gone ends the command.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when the container does not run, `InvalidArgument` when the command cannot be executed.
     pub async fn exec_sync(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<ExecOutput, Error> {
-        todo!()
+        container::exec_sync::exec_sync(&self.0, id, command, timeout).await
     }
+
     /// Runs a command with streams.
+    ///
+    /// # Errors
+    /// As [`Engine::exec_sync`].
     pub async fn exec(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
-        todo!()
+        container::exec::exec(&self.0, id, request).await
     }
+
     /// Streams of the container's first process.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when it does not run.
     pub async fn attach(&self, id: &str, request: ExecRequest) -> Result<Session, Error> {
-        todo!()
+        container::attach::attach(&self.0, id, request).await
     }
+
     /// Resolves when the container ended; `None` where its exit code cannot be known.
+    ///
+    /// # Errors
+    /// `NotFound`, also when it is removed before it was started.
     pub async fn wait(&self, id: &str) -> Result<Option<i32>, Error> {
-        todo!()
+        container::end::wait(&self.0, id).await
     }
 
     /// What one container uses.
+    ///
+    /// # Errors
+    /// `NotFound` for one that does not run.
     pub fn container_stats(&self, id: &str) -> Result<ContainerStats, Error> {
-        todo!()
+        let container = self.0.container(id)?;
+        container::stats::stats(&self.0, &container)
     }
+
     /// What all use. One that cannot be measured is left out, never a failed list.
     pub fn all_container_stats(&self) -> Vec<ContainerStats> {
-        todo!()
+        let measure = |container: &Arc<container::Container>| container::stats::stats(&self.0, container).ok();
+        self.0.containers().iter().filter_map(measure).collect()
     }
 
     /// Everything known, for `inspect -v`.
-    pub fn inspect_sandbox(&self, id: &str) -> Result<serde_json::Value, Error> {
-        todo!()
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn inspect_sandbox(&self, id: &str) -> Result<Value, Error> {
+        let sandbox = self.0.sandbox(id)?;
+        let record = sandbox.record();
+        Ok(json!({
+            "id": sandbox.id(),
+            "stage": record.stage,
+            "phase": record.phase,
+            "netns": record.netns,
+            "cniResult": record.attachment.as_ref().map(|attachment| &attachment.raw),
+            "attachment": record.attachment,
+            "cgroup": self.0.cgroup_of(&sandbox),
+        }))
     }
+
     /// Everything known, for `inspect -v`.
-    pub fn inspect_container(&self, id: &str) -> Result<serde_json::Value, Error> {
-        todo!()
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn inspect_container(&self, id: &str) -> Result<Value, Error> {
+        let container = self.0.container(id)?;
+        let record = container.record();
+        Ok(json!({
+            "id": container.id(),
+            "stage": record.stage,
+            "phase": record.phase,
+            "process": container.process(&self.0.records).ok(),
+            "cgroup": container.metadata.cgroup,
+            "stopSignal": container.metadata.stop_signal,
+            "imageId": container.metadata.image_id,
+            "snapshot": self.0.images.upper(container.id()),
+            "startTime": record.start_time,
+        }))
+    }
+
+    fn own(&self, id: &str) -> (Arc<Inner>, String) {
+        (Arc::clone(&self.0), id.to_owned())
     }
 }

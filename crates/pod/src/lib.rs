@@ -22,14 +22,24 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod config;
 mod container;
 mod engine;
 mod error;
+mod failpoint;
+mod filter;
+mod identifier;
 mod monitor;
+mod names;
+mod process;
+mod reconcile;
+mod recover;
 mod sandbox;
 mod session;
 mod state;
+mod undo;
+mod watched;
 
 pub use config::Config;
 pub use container::{

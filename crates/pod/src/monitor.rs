@@ -1,1 +1,20 @@
+//! The daemon's side of `pinmon`.
+//!
+//! ```text
+//!             requests                      events
+//! engine ───▶ Monitor ───▶ Link (one connection) ───▶ Notices ───▶ engine
+//!               │ ▲
+//!       Custody ┘ └─ supervisor: connection lost → connect again, else start another pinmon → Adopt × n
+//! ```
+//! [`Custody`] has a duplicate of every descriptor that must not be lost: what a dead monitor held is handed to the next.
 
+mod custody;
+mod launch;
+mod link;
+mod request;
+mod supervisor;
+
+pub(crate) use custody::{Custody, Held};
+pub(crate) use link::Link;
+pub(crate) use request::ExecWait;
+pub(crate) use supervisor::{Monitor, Notice};

@@ -1,8 +1,26 @@
 //! Pods: what containers share.
+//!
+//! ```text
+//!            run                                        stop            remove
+//! (nothing) ────▶ Reserved ──▶ Networked ──▶ Ready ──────────▶ Stopped ──────▶ (nothing)
+//!                    └─────────────┴── a failure: teardown, then (nothing)
+//! ```
+//! What a pod shares is held without a process in it: the network namespace by a pin, the IPC and UTS namespaces and
+//! `/dev/shm` by descriptors, here and in the monitor. Only a pod with one PID namespace has a process, its init, and only
+//! once a container needs it.
 
 mod config;
-mod ports;
+mod files;
+mod namespaces;
+mod object;
+pub(crate) mod remove;
+pub(crate) mod run;
 mod status;
+pub(crate) mod stop;
+pub(crate) mod teardown;
 
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
+pub(crate) use files::SHARED_FILES;
+pub(crate) use namespaces::{Shared, derive, make_shared, pid_namespace};
+pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};

@@ -1,1 +1,17 @@
+//! The volatile state folder, the ledger of what was made.
+//!
+//! ```text
+//! <state>/boot_id                         all below is void after a reboot
+//! <state>/sandbox/<id>/metadata.json      immutable, written before anything is made
+//!                      status.json        written beside and renamed
+//!                      hosts hostname resolv.conf
+//! <state>/container/<id>/metadata.json status.json process.json stdin stdout stderr
+//! <state>/broken/                         records that could not be read
+//! ```
+//! A folder goes when everything that it names is gone. Nothing is synced: what a crash of the machine takes is void anyway.
 
+mod folder;
+mod record;
+
+pub(crate) use folder::StateFolder;
+pub(crate) use record::{Kind, Loaded, Records};

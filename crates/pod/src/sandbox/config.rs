@@ -59,7 +59,6 @@ pub struct SandboxConfig {
     /// Name resolution; absent: the node's.
     pub dns: Option<Dns>,
     /// Ports of the node that lead to ports of the pod.
-    #[serde(with = "super::ports")]
     pub ports: Vec<PortMapping>,
     /// The caller's words, to select by.
     pub labels: BTreeMap<String, String>,

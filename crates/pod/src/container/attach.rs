@@ -1,0 +1,62 @@
+//! Streams of a container's first process: its output from now on, its input.
+
+use std::sync::Arc;
+
+use monitor_api::{Attachments, Role};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{ExecRequest, stdio};
+use crate::{
+    Error, Session,
+    engine::Inner,
+    error::failed,
+    session::{Attached, Input, Output, SessionControl, TerminalStream},
+    state::Kind,
+};
+
+pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) -> Result<Session, Error> {
+    let container = engine.container(id)?;
+    let told = |e: Error| e.during(format_args!("attach to container {}", container.id()));
+    let config = container.config();
+    if !container.is_running() {
+        return Err(told(Error::state("it does not run")));
+    }
+    let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
+    let mut pipes = Attachments::new();
+    let mut output = |wanted: bool, role: Role| {
+        if !wanted {
+            return Ok(None);
+        }
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
+        pipes.push(role, theirs);
+        Output::pipe(ours).map(Some)
+    };
+    let stdout = output(request.stdout, Role::Stdout)?;
+    let stderr = output(request.stderr && !config.tty, Role::Stderr)?;
+    let stdin = match (request.stdin && config.stdin, &terminal) {
+        (false, _) => None,
+        (true, Some(terminal)) => {
+            let terminal = terminal.try_clone().map_err(failed("duplicate a terminal"))?;
+            Some(Input::Terminal(TerminalStream::pair(terminal)?.1))
+        }
+        (true, None) => {
+            let folder = engine.records.folder(Kind::Container, container.id());
+            Some(Input::pipe(stdio::open_stdin(&folder).map_err(told)?)?)
+        }
+    };
+    if !pipes.is_empty() {
+        engine.monitor.attach(container.id(), pipes).await.map_err(told)?;
+    }
+    let once = config.stdin_once && !config.tty;
+    let stdin = stdin.map(|input| Attached::new(input, once.then(|| (engine.clone(), container.id().to_owned()))));
+    let control = SessionControl::container(container.watch(), terminal);
+    if let Some((columns, rows)) = request.size {
+        control.resize(columns, rows).await.map_err(told)?;
+    }
+    Ok(Session {
+        stdin: stdin.map(|input| Box::new(input) as _),
+        stdout: stdout.map(|output| Box::new(output) as _),
+        stderr: stderr.map(|output| Box::new(output) as _),
+        control,
+    })
+}

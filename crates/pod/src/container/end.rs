@@ -1,0 +1,98 @@
+//! The end of a container's process, as the monitor or the kernel tells it.
+
+use std::sync::Arc;
+
+use monitor_api::{ExitStatus, Role};
+
+use super::{Container, ContainerPhase, ContainerRecord};
+use crate::{Error, clock, engine::Inner, process};
+
+/// Notes how it ended. While `start` is not done, that decides.
+pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatus) -> Result<(), Error> {
+    status.code = status.code.or_else(|| container.reaped.get().copied());
+    engine.monitor.custody().exited(container.id(), &status);
+    container.update(&engine.records, |record| match record.phase {
+        ContainerPhase::Exited => false,
+        ContainerPhase::Starting => {
+            record.early_end = Some(status);
+            true
+        }
+        _ => {
+            finish(record, &status);
+            true
+        }
+    })
+}
+
+/// The record of a container that ended so.
+pub(crate) fn finish(record: &mut ContainerRecord, status: &ExitStatus) {
+    record.phase = ContainerPhase::Exited;
+    record.finished_at = if status.at == 0 { clock::now() } else { status.at };
+    record.exit_code = status.code;
+    record.early_end = None;
+    "ended".clone_into(&mut record.stage);
+    let (reason, message) = match (status.oom_killed, status.code) {
+        (true, _) => ("OOMKilled", "a process was killed: the container was out of memory".to_owned()),
+        (false, Some(0)) => ("Completed", String::new()),
+        (false, Some(_)) => ("Error", String::new()),
+        (false, None) => ("Unknown", "it ended while nobody could see how".to_owned()),
+    };
+    reason.clone_into(&mut record.reason);
+    record.message = message;
+}
+
+/// An end nobody saw: both processes were gone at the time.
+pub(crate) fn unseen(code: Option<i32>) -> ExitStatus {
+    ExitStatus {
+        code,
+        signal: code.filter(|code| *code > 128).map(|code| code - 128),
+        oom_killed: false,
+        at: clock::now(),
+    }
+}
+
+/// After a monitor's death its containers are children of this process (or of the init of the machine): whoever is not
+/// reaped by us has no exit code for the new monitor either. By pidfd, so that nobody else's child is taken.
+pub(crate) fn reap_when_over(engine: &Arc<Inner>, id: &str) {
+    let Some(pidfd) = engine.monitor.custody().file(id, Role::Pidfd) else { return };
+    // A pod's init has no code that anybody asks for.
+    let container = engine.container(id).ok();
+    tokio::spawn(async move {
+        if process::ended(&pidfd).await.is_ok() {
+            if let (Some(code), Some(container)) = (process::reap(&pidfd), container) {
+                let _ = container.reaped.set(code);
+            }
+        }
+    });
+}
+
+/// Resolves when it ended.
+pub(crate) async fn wait(engine: &Inner, id: &str) -> Result<Option<i32>, Error> {
+    let container = engine.container(id)?;
+    let (id, mut watch) = (container.id().to_owned(), container.watch());
+    // Not held: one that is removed while it waits for its start ends the wait.
+    drop(container);
+    match watch.wait_for(|record| record.phase == ContainerPhase::Exited).await {
+        Ok(record) => Ok(record.exit_code),
+        Err(_) => Err(Error::not_found("container", &id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_the_words_that_kubelet_knows() {
+        let told = |code, oom_killed| {
+            let mut record = ContainerRecord::default();
+            finish(&mut record, &ExitStatus { code, signal: None, oom_killed, at: 5 });
+            assert_eq!((record.phase, record.finished_at), (ContainerPhase::Exited, 5));
+            record.reason
+        };
+        assert_eq!(told(Some(0), false), "Completed");
+        assert_eq!(told(Some(3), false), "Error");
+        assert_eq!(told(Some(137), true), "OOMKilled");
+        assert_eq!(told(None, false), "Unknown");
+    }
+}

@@ -1,0 +1,19 @@
+//! Sending a signal.
+
+use std::sync::Arc;
+
+use monitor_api::{KillScope, Target};
+
+use crate::{Error, engine::Inner};
+
+pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+    let container = engine.container(id)?;
+    if !(1..=64).contains(&signal) {
+        return Err(Error::invalid(format!("signal {signal} is not between 1 and 64")));
+    }
+    if !container.is_running() {
+        return Err(Error::state(format!("send signal {signal} to container {}: it does not run", container.id())));
+    }
+    let scope = if all { KillScope::All } else { KillScope::Init };
+    engine.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
+}

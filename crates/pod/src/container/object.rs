@@ -1,0 +1,199 @@
+//! A container in memory: what does not change, a snapshot of what does, the lock of its slow operations.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use cgroup::{Group, GroupPath};
+use monitor_api::ExitStatus;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{ContainerConfig, ContainerState, ContainerStatus};
+use crate::{
+    Error,
+    engine::Inner,
+    error::failed,
+    state::{Kind, Records},
+};
+
+/// The record's file of the resolved process.
+pub(crate) const PROCESS: &str = "process.json";
+
+/// `metadata.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ContainerMetadata {
+    pub(crate) id: String,
+    pub(crate) sandbox: String,
+    pub(crate) config: Arc<ContainerConfig>,
+    pub(crate) image_id: String,
+    pub(crate) created_at: u64,
+    pub(crate) log_path: Option<PathBuf>,
+    pub(crate) cgroup: String,
+    pub(crate) stop_signal: i32,
+}
+
+/// Where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ContainerPhase {
+    Creating,
+    Created,
+    Starting,
+    Running,
+    Exited,
+}
+
+/// `status.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ContainerRecord {
+    pub(crate) phase: ContainerPhase,
+    /// For people.
+    pub(crate) stage: String,
+    pub(crate) pid: u32,
+    pub(crate) start_time: u64,
+    pub(crate) started_at: u64,
+    pub(crate) finished_at: u64,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// Its program ended while `start` was not done.
+    #[serde(skip)]
+    pub(crate) early_end: Option<ExitStatus>,
+}
+
+impl Default for ContainerRecord {
+    fn default() -> Self {
+        Self {
+            phase: ContainerPhase::Creating,
+            stage: "creating".into(),
+            pid: 0,
+            start_time: 0,
+            started_at: 0,
+            finished_at: 0,
+            exit_code: None,
+            reason: String::new(),
+            message: String::new(),
+            early_end: None,
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Container {
+    pub(crate) metadata: ContainerMetadata,
+    /// Held by create, start, stop, remove and update.
+    pub(crate) busy: tokio::sync::Mutex<()>,
+    /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
+    pub(crate) reaped: OnceLock<i32>,
+    record: watch::Sender<Arc<ContainerRecord>>,
+    writing: Mutex<()>,
+    process: OnceLock<oci::Process>,
+    group: OnceLock<Group>,
+}
+
+impl Container {
+    pub(crate) fn new(metadata: ContainerMetadata, record: ContainerRecord) -> Self {
+        Self {
+            metadata,
+            busy: tokio::sync::Mutex::new(()),
+            reaped: OnceLock::new(),
+            record: watch::Sender::new(Arc::new(record)),
+            writing: Mutex::new(()),
+            process: OnceLock::new(),
+            group: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.metadata.id
+    }
+
+    pub(crate) fn config(&self) -> &ContainerConfig {
+        &self.metadata.config
+    }
+
+    /// A snapshot.
+    pub(crate) fn record(&self) -> Arc<ContainerRecord> {
+        self.record.borrow().clone()
+    }
+
+    /// Every later snapshot.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<ContainerRecord>> {
+        self.record.subscribe()
+    }
+
+    /// Changes the record where `change` says so: on the tmpfs first, then for all to see.
+    pub(crate) fn update(
+        &self,
+        records: &Records,
+        change: impl FnOnce(&mut ContainerRecord) -> bool,
+    ) -> Result<(), Error> {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = ContainerRecord::clone(&self.record.borrow());
+        if !change(&mut record) {
+            return Ok(());
+        }
+        let written = records.write_status(Kind::Container, self.id(), &record);
+        // A full tmpfs must not hide what happened from those who wait for it.
+        self.record.send_replace(Arc::new(record));
+        written
+    }
+
+    /// The resolved process: who it is, its environment, its rights.
+    pub(crate) fn process(&self, records: &Records) -> Result<&oci::Process, Error> {
+        if let Some(process) = self.process.get() {
+            return Ok(process);
+        }
+        let read = records.read(Kind::Container, self.id(), PROCESS)?;
+        Ok(self.process.get_or_init(|| read))
+    }
+
+    /// Sets the resolved process, once.
+    pub(crate) fn resolved(&self, process: oci::Process) {
+        let _ = self.process.set(process);
+    }
+
+    /// Its cgroup, opened once: a measurement then is a few reads.
+    pub(crate) fn group(&self, engine: &Inner) -> Result<&Group, Error> {
+        if let Some(group) = self.group.get() {
+            return Ok(group);
+        }
+        let told = format_args!("open the cgroup of container {}", self.id()).to_string();
+        let path = GroupPath::parse(&self.metadata.cgroup).map_err(failed(&told))?;
+        let opened = Group::open(&engine.trees, &path).map_err(failed(&told))?;
+        Ok(self.group.get_or_init(|| opened))
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.record.borrow().phase, ContainerPhase::Starting | ContainerPhase::Running)
+    }
+
+    pub(crate) fn status(&self) -> ContainerStatus {
+        let record = self.record();
+        let state = match record.phase {
+            ContainerPhase::Creating => ContainerState::Unknown,
+            ContainerPhase::Created | ContainerPhase::Starting => ContainerState::Created,
+            ContainerPhase::Running => ContainerState::Running,
+            ContainerPhase::Exited => ContainerState::Exited,
+        };
+        let alive = !matches!(record.phase, ContainerPhase::Creating | ContainerPhase::Exited);
+        ContainerStatus {
+            id: self.metadata.id.clone(),
+            sandbox: self.metadata.sandbox.clone(),
+            config: Arc::clone(&self.metadata.config),
+            image_id: self.metadata.image_id.clone(),
+            state,
+            created_at: self.metadata.created_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            exit_code: record.exit_code,
+            reason: record.reason.clone(),
+            message: record.message.clone(),
+            log_path: self.metadata.log_path.clone(),
+            pid: alive.then_some(record.pid).filter(|pid| *pid != 0),
+            user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
+            stage: record.stage.clone(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Everything a container is made of, before a process is: root, mounts, streams, identity, spec. Blocks, so it runs off
+//! the async threads.
+
+use image::Image;
+use monitor_api::{Attachments, NamespaceKind, Role};
+use oci::Spec;
+use rustix::fd::{AsFd, OwnedFd};
+use tracing::debug_span;
+
+use super::{
+    Container, PROCESS,
+    identity::Accounts,
+    spec::{self, Facts, Mounts, Sources},
+    stdio::{self, Stdio},
+    volume,
+};
+use crate::{
+    Error, SharedMode,
+    engine::Inner,
+    sandbox::{Sandbox, Shared},
+    state::Kind,
+};
+
+/// What goes to the monitor, and what stays in custody.
+pub(crate) struct Prepared {
+    pub(crate) spec: Spec,
+    pub(crate) send: Attachments,
+    pub(crate) keep: Attachments,
+}
+
+pub(crate) fn prepare(
+    engine: &Inner,
+    sandbox: &Sandbox,
+    container: &Container,
+    image: &Image,
+) -> Result<Prepared, Error> {
+    let config = container.config();
+    let rootfs = debug_span!("rootfs").in_scope(|| rootfs(engine, container, image))?;
+    let security = &config.security;
+    let accounts = Accounts::read(rootfs.as_fd())?;
+    let user =
+        accounts.resolve(&security.user, &image.config.user, &security.supplemental_groups, security.groups_policy)?;
+    let hostname = hostname(engine, sandbox);
+    let facts = Facts {
+        metadata: &container.metadata,
+        sandbox: sandbox.config(),
+        image: &image.config,
+        user,
+        hostname: &hostname,
+        nofile: engine.nofile.clone(),
+    };
+    let process = spec::process(&facts)?;
+    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container))?;
+    let mut spec = spec::build(&facts, process, mounts.entries)?;
+    let process = spec.process.clone().unwrap_or_default();
+    engine.records.write(Kind::Container, container.id(), PROCESS, &process)?;
+    container.resolved(process);
+
+    let Stdio { mut send, keep } = streams(engine, container)?;
+    send.push(Role::Rootfs, rootfs);
+    for (n, mount) in mounts.files {
+        send.push(Role::Mount(n), mount);
+    }
+    for (kind, namespace) in namespaces(engine, sandbox)? {
+        send.push(Role::Namespace(kind), namespace);
+    }
+    let filter = engine.filters.choose(security, &spec::capabilities(config)?)?;
+    if let Some(filter) = filter {
+        send.push(Role::Seccomp, filter);
+    }
+    spec.hostname = None;
+    Ok(Prepared { spec, send, keep })
+}
+
+fn rootfs(engine: &Inner, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
+    engine.images.prepare(container.id(), &image.id)?;
+    // Mount points are made in it; it becomes read-only, where that is asked for, when they are.
+    Ok(engine.images.mount(container.id(), false)?)
+}
+
+fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container) -> Result<Mounts, Error> {
+    let config = container.config();
+    let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
+    let readonly = config.security.readonly_rootfs;
+    let shm = || match Shared::Shm.file(engine, sandbox)? {
+        Some(tmpfs) => volume::clone_detached(tmpfs.as_fd()),
+        None => volume::open_file(std::path::Path::new("/dev/shm"), false),
+    };
+    let file = |name: &str| volume::open_file(&folder.join(name), readonly);
+    Mounts::new(config, &Sources { shm: &shm, file: &file, volume: &volume::open })
+}
+
+fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
+    let folder = engine.records.folder(Kind::Container, container.id());
+    let mut stdio = Stdio::make(&folder, container.config())?;
+    if let Some(path) = &container.metadata.log_path {
+        stdio.both(Role::Log, stdio::open_log(path)?)?;
+    }
+    Ok(stdio)
+}
+
+/// The pod's own, but for the PID namespace.
+fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceKind, OwnedFd)>, Error> {
+    let mut namespaces = Vec::with_capacity(3);
+    if sandbox.config().network == SharedMode::Pod {
+        let network = engine.pins.get(sandbox.id()).map_err(|e| {
+            Error::state(format!("the pod's network namespace is gone: {e}; remove the pod and make it again"))
+        })?;
+        namespaces.push((NamespaceKind::Network, network.into()));
+    }
+    for (kind, shared) in [(NamespaceKind::Uts, Shared::Uts), (NamespaceKind::Ipc, Shared::Ipc)] {
+        namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
+    }
+    Ok(namespaces)
+}
+
+fn hostname(engine: &Inner, sandbox: &Sandbox) -> String {
+    let file = engine.records.folder(Kind::Sandbox, sandbox.id()).join("hostname");
+    std::fs::read_to_string(file).map(|text| text.trim_end().to_owned()).unwrap_or_default()
+}
+
+/// The number of a signal as an image names it: `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`.
+pub(crate) fn signal(name: &str) -> Option<i32> {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    /// The first that programs may use, as glibc counts.
+    const RTMIN: i32 = 34;
+    const RTMAX: i32 = 64;
+    let upper = name.trim().to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let number = bare.parse().ok().or_else(|| {
+        let named = NAMES.iter().position(|known| *known == bare).map(|at| at as i32 + 1);
+        let real_time =
+            |base: i32, rest: &str| if rest.is_empty() { Some(base) } else { Some(base + rest.parse::<i32>().ok()?) };
+        named
+            .or_else(|| bare.strip_prefix("RTMIN").and_then(|rest| real_time(RTMIN, rest)))
+            .or_else(|| bare.strip_prefix("RTMAX").and_then(|rest| real_time(RTMAX, rest)))
+    })?;
+    (1..=RTMAX).contains(&number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signal;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        let told = ["SIGTERM", "term", "15", "SIGKILL", "SIGRTMIN+3", "RTMAX-1", "SIGSYS"].map(signal);
+        assert_eq!(told, [Some(15), Some(15), Some(15), Some(9), Some(37), Some(63), Some(31)]);
+        assert_eq!(["", "SIGNOPE", "0", "65", "RTMAX+1"].map(signal), [None; 5]);
+    }
+}

@@ -1,0 +1,50 @@
+//! `RemoveContainer`: killed if it runs, then its cgroup, writable layer and record go, the record last.
+
+use std::sync::Arc;
+
+use super::{Container, ContainerPhase, stop};
+use crate::{
+    Error, ErrorKind,
+    engine::{Inner, blocking},
+    failpoint,
+    state::Kind,
+    undo::Undo,
+};
+
+/// Removes it; an unknown one succeeds.
+pub(crate) async fn remove(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
+    let container = match engine.container(id) {
+        Ok(container) => container,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let told = |e: Error| e.during(format_args!("remove container {}", container.id()));
+    let _alone = container.busy.lock().await;
+    if engine.container(container.id()).is_err() {
+        // Another call was quicker.
+        return Ok(());
+    }
+    let phase = container.record().phase;
+    if !matches!(phase, ContainerPhase::Exited | ContainerPhase::Creating) {
+        stop::kill(engine, &container).await.map_err(told)?;
+    }
+    take_away(engine, &container).await.map_err(told)
+}
+
+/// What stands behind it, then its record. Every step is idempotent; for whoever has its lock.
+pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    let id = container.id();
+    let mut undo = Undo::default();
+    undo.step("forget its process and remove its cgroup", engine.monitor.delete(id)).await;
+    failpoint::reach("remove.deleted");
+    let discard = {
+        let (images, id) = (engine.images.clone(), id.to_owned());
+        move || images.discard(&id).map_err(Error::from)
+    };
+    undo.step("remove its writable layer", blocking(discard)).await;
+    failpoint::reach("remove.discarded");
+    undo.finish()?;
+    engine.records.remove(Kind::Container, id)?;
+    engine.forget_container(container);
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The OCI spec of a container: what was asked for, what its image says, what every container has.
+
+mod arguments;
+mod capabilities;
+mod devices;
+mod masks;
+mod mounts;
+
+use image::ImageConfig;
+use oci::{Linux, Namespace, NamespaceType, Process, Rlimit, Root, Spec, User};
+
+use super::{ContainerConfig, ContainerMetadata};
+use crate::{Error, PidMode, SandboxConfig, SharedMode};
+
+pub(crate) use arguments::{absolute, set};
+pub(super) use mounts::{Mounts, Sources};
+
+/// What the spec is made of.
+pub(super) struct Facts<'a> {
+    pub(super) metadata: &'a ContainerMetadata,
+    pub(super) sandbox: &'a SandboxConfig,
+    pub(super) image: &'a ImageConfig,
+    pub(super) user: User,
+    /// What the pod is called inside.
+    pub(super) hostname: &'a str,
+    /// RLIMIT_NOFILE that this process was started with: its own is raised, its containers' is not.
+    pub(super) nofile: Rlimit,
+}
+
+impl Facts<'_> {
+    fn config(&self) -> &ContainerConfig {
+        &self.metadata.config
+    }
+}
+
+/// The capabilities of the container: what the seccomp profile depends on.
+pub(super) fn capabilities(config: &ContainerConfig) -> Result<Vec<String>, Error> {
+    capabilities::granted(&config.security)
+}
+
+/// The process: also what commands in the container are made of.
+pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
+    let config = facts.config();
+    let security = &config.security;
+    let args = arguments::arguments(config, facts.image);
+    if args.is_empty() {
+        return Err(Error::invalid(format!(
+            "no command: neither the request nor image {} names one",
+            config.user_specified_image
+        )));
+    }
+    let cwd = config.working_dir.clone().filter(|dir| !dir.is_empty());
+    let cwd = cwd.or_else(|| Some(facts.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
+    Ok(Process {
+        terminal: config.tty,
+        console_size: None,
+        user: facts.user.clone(),
+        args,
+        env: arguments::environment(config, facts.image, facts.hostname),
+        cwd: arguments::absolute(&cwd.unwrap_or_default()),
+        capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)),
+        rlimits: vec![facts.nofile.clone()],
+        no_new_privileges: security.no_new_privileges,
+        apparmor_profile: security.apparmor.clone().filter(|_| !security.privileged),
+        oom_score_adj: Some(config.oom_score_adj),
+        selinux_label: security.selinux_label.clone(),
+    })
+}
+
+/// The whole, for these mounts.
+pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>) -> Result<Spec, Error> {
+    let config = facts.config();
+    let security = &config.security;
+    let (devices, rules) = devices::devices(config)?;
+    let mut resources = config.resources.clone();
+    resources.devices = rules;
+    let linux = Linux {
+        resources: Some(resources),
+        cgroups_path: Some(facts.metadata.cgroup.clone()),
+        namespaces: namespaces(facts.sandbox, config),
+        devices,
+        masked_paths: masks::masked(security),
+        readonly_paths: masks::readonly(security),
+        rootfs_propagation: None,
+        ..Linux::default()
+    };
+    Ok(Spec {
+        oci_version: "1.2.0".into(),
+        process: Some(process),
+        root: Some(Root { path: "rootfs".into(), readonly: security.readonly_rootfs }),
+        mounts,
+        linux: Some(linux),
+        ..Spec::default()
+    })
+}
+
+/// New ones and, for those that a descriptor is given for, joined ones; what is not named is the node's.
+fn namespaces(sandbox: &SandboxConfig, config: &ContainerConfig) -> Vec<Namespace> {
+    let mut kinds = vec![NamespaceType::Mount];
+    if config.security.pid != PidMode::Node || config.security.target.is_some() {
+        kinds.push(NamespaceType::Pid);
+    }
+    if sandbox.network == SharedMode::Pod {
+        kinds.extend([NamespaceType::Network, NamespaceType::Uts]);
+    }
+    if sandbox.ipc == SharedMode::Pod {
+        kinds.push(NamespaceType::Ipc);
+    }
+    if !config.security.privileged {
+        kinds.push(NamespaceType::Cgroup);
+    }
+    kinds.into_iter().map(|kind| Namespace { kind, path: None }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! `StartContainer`: one byte through the gate, answered when `execve` succeeded or failed.
+
+use std::sync::Arc;
+
+use monitor_api::{ExitStatus, Role};
+use rustix::process::{Signal, pidfd_send_signal};
+use tracing::{Instrument, debug_span};
+
+use super::{ContainerPhase, end};
+use crate::{Error, clock, engine::Inner, failpoint};
+
+/// What other engines answer for a program that could not be started.
+const START_ERROR: i32 = 128;
+
+pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
+    let container = engine.container(id)?;
+    let _alone = container.busy.lock().await;
+    let refuse = |why: &str| Err(Error::state(format!("start container {}: {why}", container.id())));
+    match container.record().phase {
+        ContainerPhase::Created => {}
+        ContainerPhase::Creating => return refuse("it is still being made"),
+        ContainerPhase::Starting | ContainerPhase::Running => return refuse("it runs already"),
+        ContainerPhase::Exited => return refuse("it ended; make another one"),
+    }
+    container.update(&engine.records, |record| {
+        record.phase = ContainerPhase::Starting;
+        record.stage = "starting".into();
+        true
+    })?;
+    failpoint::reach("container.starting");
+    let started = engine.monitor.start(container.id()).instrument(debug_span!("start_container")).await;
+    failpoint::reach("container.started");
+    container.update(&engine.records, |record| {
+        record.started_at = clock::now();
+        let early_end = record.early_end.take();
+        match &started {
+            Ok(()) => {
+                record.phase = ContainerPhase::Running;
+                record.stage = "running".into();
+                if let Some(status) = early_end {
+                    end::finish(record, &status);
+                }
+            }
+            Err(error) => {
+                let status = ExitStatus { code: Some(START_ERROR), signal: None, oom_killed: false, at: clock::now() };
+                end::finish(record, &status);
+                record.reason = "StartError".into();
+                record.message = error.message.clone();
+            }
+        }
+        true
+    })?;
+    if started.is_err() {
+        // Whatever the monitor could not tell any more: it does not run.
+        if let Some(pidfd) = engine.monitor.custody().file(container.id(), Role::Pidfd) {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+    started
+}

@@ -1,0 +1,113 @@
+//! Standard streams that outlive the monitor: FIFOs on the state tmpfs.
+//!
+//! ```text
+//! container 1, 2   O_RDWR ──▶ FIFO ──▶ O_RDONLY, monitor → log     a duplicate of the read end stays here
+//! container 0    O_RDONLY ◀── FIFO ◀── O_WRONLY, held by the monitor and here; clients open it by path
+//! ```
+//! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
+//! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
+
+use std::{
+    fs::{DirBuilder, OpenOptions},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+};
+
+use monitor_api::{Attachments, Role};
+use rustix::{
+    fd::OwnedFd,
+    fs::{CWD, FileType, Mode, OFlags},
+    io::Errno,
+};
+
+use super::ContainerConfig;
+use crate::{Error, error::failed};
+
+const STDIN: &str = "stdin";
+/// Name of the FIFO, the container's end, the monitor's.
+const OUTPUTS: [(&str, Role, Role); 2] =
+    [("stdout", Role::Stdout, Role::StdoutRead), ("stderr", Role::Stderr, Role::StderrRead)];
+
+/// What goes to the monitor, and what stays in custody.
+#[derive(Debug, Default)]
+pub(crate) struct Stdio {
+    pub(crate) send: Attachments,
+    pub(crate) keep: Attachments,
+}
+
+impl Stdio {
+    /// Makes the FIFOs in the record's folder; a container with a terminal needs none.
+    pub(crate) fn make(folder: &Path, config: &ContainerConfig) -> Result<Self, Error> {
+        let mut stdio = Self::default();
+        if config.tty {
+            return Ok(stdio);
+        }
+        for (name, container, monitor) in OUTPUTS {
+            let path = folder.join(name);
+            make_fifo(&path)?;
+            stdio.send.push(container, open(&path, OFlags::RDWR)?);
+            stdio.both(monitor, open(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)?;
+        }
+        if config.stdin {
+            let path = folder.join(STDIN);
+            make_fifo(&path)?;
+            // Neither end can be opened alone without waiting for the other.
+            let _bridge = open(&path, OFlags::RDWR)?;
+            stdio.send.push(Role::Stdin, open(&path, OFlags::RDONLY)?);
+            stdio.both(Role::StdinHold, open(&path, OFlags::WRONLY)?)?;
+        }
+        Ok(stdio)
+    }
+
+    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost.
+    pub(crate) fn again(folder: &Path, config: &ContainerConfig) -> Attachments {
+        let mut files = Attachments::new();
+        if config.tty {
+            return files;
+        }
+        for (name, _, monitor) in OUTPUTS {
+            if let Ok(file) = open(&folder.join(name), OFlags::RDONLY | OFlags::NONBLOCK) {
+                files.push(monitor, file);
+            }
+        }
+        if config.stdin && !config.stdin_once {
+            if let Ok(file) = open_stdin(folder) {
+                files.push(Role::StdinHold, file);
+            }
+        }
+        files
+    }
+
+    pub(crate) fn both(&mut self, role: Role, file: OwnedFd) -> Result<(), Error> {
+        self.keep.push(role, file.try_clone().map_err(failed("duplicate a descriptor"))?);
+        self.send.push(role, file);
+        Ok(())
+    }
+}
+
+/// A client's write end of a container's input. Fails when nobody reads any more.
+pub(crate) fn open_stdin(folder: &Path) -> Result<OwnedFd, Error> {
+    open(&folder.join(STDIN), OFlags::WRONLY | OFlags::NONBLOCK)
+}
+
+/// The log file, with the folders above it.
+pub(crate) fn open_log(path: &Path) -> Result<OwnedFd, Error> {
+    if let Some(folder) = path.parent() {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(failed(format_args!("create the log folder {}", folder.display())))?;
+    }
+    let opened = OpenOptions::new().create(true).append(true).mode(0o640).open(path);
+    opened.map(OwnedFd::from).map_err(failed(format_args!("open the log {}", path.display())))
+}
+
+fn make_fifo(path: &Path) -> Result<(), Error> {
+    match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(failed(format_args!("make FIFO {}", path.display()))(errno)),
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        .map_err(failed(format_args!("open {}", path.display())))
+}

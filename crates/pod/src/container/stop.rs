@@ -1,0 +1,84 @@
+//! `StopContainer`: the stop signal, the grace, then SIGKILL to every process.
+
+use std::{sync::Arc, time::Duration};
+
+use monitor_api::{KillScope, Target};
+use rustix::process::Signal;
+
+use super::{Container, ContainerPhase};
+use crate::{Error, ErrorKind, engine::Inner, process};
+
+/// How long the kernel may take to end what was killed, before it is told as a failure.
+const KILLED: Duration = Duration::from_secs(30);
+/// How often a program that does not listen yet is looked at.
+const LISTEN: Duration = Duration::from_millis(20);
+
+/// Stops it; one that ended or is unknown succeeds.
+pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Result<(), Error> {
+    let container = match engine.container(id) {
+        Ok(container) => container,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let told = |e: Error| e.during(format_args!("stop container {}", container.id()));
+    // A stop with a shorter grace must not wait for one with a longer: only start and create are waited for.
+    drop(container.busy.lock().await);
+    match container.record().phase {
+        ContainerPhase::Exited | ContainerPhase::Creating => return Ok(()),
+        ContainerPhase::Created => return kill(engine, &container).await.map_err(told),
+        ContainerPhase::Starting | ContainerPhase::Running => {}
+    }
+    if !grace.is_zero() && ask(engine, &container, grace).await.map_err(told)? {
+        return Ok(());
+    }
+    kill(engine, &container).await.map_err(told)
+}
+
+/// Sends the stop signal and waits; whether it ended.
+async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<bool, Error> {
+    let signal = container.metadata.stop_signal;
+    let target = Target::Container(container.id().to_owned());
+    let pid = container.record().pid;
+    // A process that is gone hears as well as any: the signal then does no harm.
+    let hears = || process::hears(pid, signal).unwrap_or(true);
+    let heard = hears();
+    engine.monitor.kill(&target, signal, KillScope::Init).await?;
+    let ended = wait(container, grace);
+    if heard {
+        return Ok(ended.await);
+    }
+    // The first process of a PID namespace that only just started has no handler yet, and the kernel drops the signal: it
+    // is sent again once there is one.
+    let again = async {
+        while !hears() {
+            tokio::time::sleep(LISTEN).await;
+        }
+        engine.monitor.kill(&target, signal, KillScope::Init).await
+    };
+    tokio::pin!(ended);
+    tokio::select! {
+        ended = &mut ended => return Ok(ended),
+        again = again => again?,
+    }
+    Ok(ended.await)
+}
+
+/// SIGKILL to every process, and waits for the end.
+pub(super) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
+    let target = Target::Container(container.id().to_owned());
+    engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
+    if wait(container, KILLED).await {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::DeadlineExceeded,
+        format!("it was killed {} s ago and did not end: a process may hang in the kernel", KILLED.as_secs()),
+    ))
+}
+
+/// Whether it ended within this time.
+async fn wait(container: &Container, time: Duration) -> bool {
+    let mut watch = container.watch();
+    let ended = watch.wait_for(|record| record.phase == ContainerPhase::Exited);
+    tokio::time::timeout(time, ended).await.is_ok_and(|ended| ended.is_ok())
+}

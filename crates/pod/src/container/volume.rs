@@ -1,0 +1,122 @@
+//! Files and folders of the node as detached mounts: cloned here, where the node's mounts are, attached in the container.
+
+use std::path::Path;
+
+use rustix::{
+    fd::{BorrowedFd, OwnedFd},
+    fs::CWD,
+    io::Errno,
+    mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, open_tree},
+};
+use syscall::mount_attributes::MountAttributes;
+
+use super::{Propagation, Volume};
+use crate::{Error, error::failed};
+
+/// A volume, with what is mounted below it, its propagation and its attributes set.
+pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
+    let told =
+        |e: &dyn std::fmt::Display| format!("volume {}: {}: {e}", volume.container_path, volume.host_path.display());
+    if !volume.host_path.is_absolute() {
+        return Err(Error::invalid(told(&"the path on the node is not absolute")));
+    }
+    if volume.propagation == Propagation::Bidirectional && !is_shared(&volume.host_path) {
+        return Err(Error::invalid(told(
+            &"bidirectional propagation, but it is not on a shared mount; run `mount --make-shared` on that mount",
+        )));
+    }
+    let tree = clone(&volume.host_path).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => Error::invalid(told(&"it does not exist on the node; create it first")),
+        errno => Error::internal(told(&errno)),
+    })?;
+    let propagation = MountAttributes {
+        propagation: match volume.propagation {
+            Propagation::Private => Some(MountPropagationFlags::PRIVATE),
+            Propagation::HostToContainer => Some(MountPropagationFlags::DOWNSTREAM),
+            // The clone is in the peer group of what it was cloned from.
+            Propagation::Bidirectional => None,
+        },
+        ..MountAttributes::default()
+    };
+    if !propagation.is_empty() {
+        propagation.apply(&tree, true).map_err(|e| Error::internal(told(&e)))?;
+    }
+    if volume.readonly {
+        let readonly = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
+        readonly.apply(&tree, volume.recursive_readonly).map_err(|e| Error::internal(told(&e)))?;
+    }
+    Ok(tree)
+}
+
+/// A file of our own, private.
+pub(crate) fn open_file(path: &Path, readonly: bool) -> Result<OwnedFd, Error> {
+    let told = format!("clone {}", path.display());
+    let tree = clone(path).map_err(failed(&told))?;
+    let mut attributes =
+        MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..MountAttributes::default() };
+    if readonly {
+        attributes.set = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
+    attributes.apply(&tree, true).map_err(failed(told))?;
+    Ok(tree)
+}
+
+/// Another mount of what a detached mount shows. Linux 6.15 for a mount that never was in a namespace.
+pub(crate) fn clone_detached(mount: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(mount, "", flags).map_err(failed("clone the pod's /dev/shm"))
+}
+
+fn clone(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags)
+}
+
+/// Whether the mount that a path is on is shared. A path that is not there says so when it is cloned.
+fn is_shared(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return true };
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return true };
+    let mut best: Option<(usize, bool)> = None;
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let Some(point) = fields.get(4) else { continue };
+        let shared = fields.iter().skip(6).take_while(|f| **f != "-").any(|f| f.starts_with("shared:"));
+        let longer = best.is_none_or(|(length, _)| point.len() >= length);
+        if path.starts_with(unescape(point)) && longer {
+            best = Some((point.len(), shared));
+        }
+    }
+    best.is_none_or(|(_, shared)| shared)
+}
+
+/// mountinfo writes blanks and the like as `\040`.
+fn unescape(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
+        let value = octal.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        match value {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_in_mount_points_are_read() {
+        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
+        assert_eq!(unescape("/a\\04"), "/a\\04");
+    }
+}

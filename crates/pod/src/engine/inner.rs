@@ -1,0 +1,136 @@
+//! What every operation works with.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use cgroup::{Group, GroupPath, Hierarchies};
+use oci::Rlimit;
+use tokio::sync::RwLock;
+
+use crate::{
+    Config, Error, Name, container::Container, error::failed, filter::Filters, identifier, monitor::Monitor,
+    names::Names, sandbox::Sandbox, state::Records,
+};
+
+/// Sandbox id, name, attempt.
+pub(crate) type ContainerName = (String, String, u32);
+
+/// See the module.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) images: image::Store,
+    pub(crate) network: network::Network,
+    pub(crate) pool: netns::Pool,
+    pub(crate) pins: netns::PinDir,
+    pub(crate) trees: Hierarchies,
+    pub(crate) filters: Filters,
+    pub(crate) monitor: Monitor,
+    pub(crate) records: Records,
+    /// RLIMIT_NOFILE as it was when this process started.
+    pub(crate) nofile: Rlimit,
+    pub(crate) sandbox_names: Names<Name>,
+    pub(crate) container_names: Names<ContainerName>,
+    /// Read by whoever makes something, written by the reconciler.
+    pub(crate) making: RwLock<()>,
+    pub(crate) sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    pub(crate) containers: Mutex<BTreeMap<String, Arc<Container>>>,
+}
+
+impl Inner {
+    /// By id or unambiguous prefix.
+    pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
+        let all = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        identifier::find(&all, "pod", id).cloned()
+    }
+
+    /// By id or unambiguous prefix.
+    pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Error> {
+        let all = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        identifier::find(&all, "container", id).cloned()
+    }
+
+    pub(crate) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn containers(&self) -> Vec<Arc<Container>> {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        let mut all = self.containers();
+        all.retain(|container| container.metadata.sandbox == sandbox);
+        all
+    }
+
+    pub(crate) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
+        let mut all = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(sandbox.id().to_owned(), sandbox);
+    }
+
+    pub(crate) fn insert_container(&self, container: Arc<Container>) {
+        let mut all = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(container.id().to_owned(), container);
+    }
+
+    /// The last step of its removal: its name is free.
+    pub(crate) fn forget_sandbox(&self, sandbox: &Sandbox) {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox.id());
+        self.sandbox_names.free_of(&sandbox.config().name, sandbox.id());
+    }
+
+    /// The last step of its removal: its name is free.
+    pub(crate) fn forget_container(&self, container: &Container) {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).remove(container.id());
+        self.container_names.free_of(&name_of(container), container.id());
+    }
+
+    /// The cgroup above a pod's containers.
+    pub(crate) fn cgroup_of(&self, sandbox: &Sandbox) -> String {
+        match &sandbox.config().cgroup_parent {
+            Some(parent) => format!("/{}", parent.trim_matches('/')),
+            None => format!("/{}/{}", self.config.default_cgroup_parent.trim_matches('/'), sandbox.id()),
+        }
+    }
+
+    /// Of a pod that has one of its own; one that is not there is fine.
+    pub(crate) async fn remove_pod_cgroup(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+        if sandbox.config().cgroup_parent.is_some() {
+            return Ok(());
+        }
+        let (engine, path) = (Arc::clone(self), self.cgroup_of(sandbox));
+        blocking(move || {
+            let told = format!("remove cgroup {path}");
+            let path = GroupPath::parse(&path).map_err(failed(&told))?;
+            match Group::open(&engine.trees, &path) {
+                Ok(group) => group.remove().map_err(failed(told)),
+                // No container was made in it.
+                Err(_) => Ok(()),
+            }
+        })
+        .await
+    }
+}
+
+pub(crate) fn name_of(container: &Container) -> ContainerName {
+    (container.metadata.sandbox.clone(), container.config().name.clone(), container.config().attempt)
+}
+
+/// Runs what blocks (files, mounts, namespaces) off the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let span = tracing::Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
+    done.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
+}
+
+/// Runs an operation as a task of its own: it comes to its end also when its caller is gone.
+pub(crate) async fn detached<T: Send + 'static>(
+    operation: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::spawn(operation).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
+}

@@ -1,0 +1,158 @@
+//! Duplicates of what the monitor holds, to be handed to the next one.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOptions, Request, Role};
+
+use crate::{Error, error::failed};
+
+/// One container or pod init.
+#[derive(Debug)]
+pub(crate) struct Held {
+    holding: Holding,
+    files: Vec<(Role, OwnedFd)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Custody(Mutex<Contents>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    objects: HashMap<String, Held>,
+    keys: HashMap<String, Vec<OwnedFd>>,
+}
+
+impl Held {
+    /// Of a running monitor's own words.
+    pub(crate) fn new(holding: Holding, files: Attachments) -> Self {
+        Self { holding, files: files.into_iter().collect() }
+    }
+
+    /// What to say to a monitor that does not know it.
+    pub(super) fn adoption(&self) -> Result<(Request, Attachments), Error> {
+        let id = &self.holding.id;
+        let files = self.files.iter().map(|(role, file)| (*role, file));
+        let attachments = duplicates(files).map_err(failed(format_args!("duplicate descriptors of {id}")))?;
+        Ok((Request::Adopt(Adopt { holding: self.holding.clone() }), attachments))
+    }
+
+    /// Of an object that is only just being made: the process is filled in when it is there.
+    pub(crate) fn nascent(id: &str, sandbox: &str, cgroup: &str, state: HoldingState) -> Holding {
+        Holding {
+            id: id.to_owned(),
+            sandbox: sandbox.to_owned(),
+            cgroup: cgroup.to_owned(),
+            pid: 0,
+            start_time: 0,
+            log: LogOptions::default(),
+            state,
+        }
+    }
+}
+
+impl Custody {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hold(&self, held: Held) {
+        self.lock().objects.insert(held.holding.id.clone(), held);
+    }
+
+    pub(crate) fn forget(&self, id: &str) {
+        self.lock().objects.remove(id);
+    }
+
+    pub(crate) fn keep(&self, key: String, files: Vec<OwnedFd>) {
+        self.lock().keys.insert(key, files);
+    }
+
+    pub(crate) fn release(&self, key: &str) {
+        self.lock().keys.remove(key);
+    }
+
+    /// A started container needs its gate no more.
+    pub(crate) fn started(&self, id: &str) {
+        if let Some(held) = self.lock().objects.get_mut(id) {
+            held.holding.state = HoldingState::Running;
+            held.files.retain(|(role, _)| *role != Role::Sync);
+        }
+    }
+
+    /// All of its output is in its log: only the record is left.
+    pub(crate) fn exited(&self, id: &str, status: &ExitStatus) {
+        if let Some(held) = self.lock().objects.get_mut(id) {
+            held.holding.state = HoldingState::Exited(status.clone());
+            held.files.retain(|(role, _)| *role == Role::Pidfd);
+        }
+    }
+
+    /// Another file in place of the one of this role, or none.
+    pub(crate) fn replace(&self, id: &str, role: Role, file: Option<OwnedFd>) {
+        if let Some(held) = self.lock().objects.get_mut(id) {
+            held.files.retain(|(of, _)| *of != role);
+            held.files.extend(file.map(|file| (role, file)));
+        }
+    }
+
+    /// A duplicate of one descriptor.
+    pub(crate) fn file(&self, id: &str, role: Role) -> Option<OwnedFd> {
+        let contents = self.lock();
+        let (_, file) = contents.objects.get(id)?.files.iter().find(|(of, _)| *of == role)?;
+        file.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// A duplicate of one descriptor that is kept under a key.
+    pub(crate) fn kept(&self, key: &str, n: usize) -> Option<OwnedFd> {
+        self.lock().keys.get(key)?.get(n)?.try_clone().ok()
+    }
+
+    pub(crate) fn holds(&self, id: &str) -> bool {
+        self.lock().objects.contains_key(id)
+    }
+
+    /// Pid and start time of an object in this state.
+    pub(crate) fn process(&self, id: &str, state: &HoldingState) -> Option<(u32, u64)> {
+        let contents = self.lock();
+        let holding = &contents.objects.get(id)?.holding;
+        (holding.state == *state).then_some((holding.pid, holding.start_time))
+    }
+
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.lock().objects.keys().cloned().collect()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.lock().keys.keys().cloned().collect()
+    }
+
+    /// What to say to a new monitor, but for those it knows already.
+    pub(super) fn adoptions(&self, known: &[String]) -> Result<Vec<(Request, Attachments)>, Error> {
+        let contents = self.lock();
+        let mut requests = Vec::new();
+        for (_, held) in contents.objects.iter().filter(|(id, _)| !known.contains(id)) {
+            requests.push(held.adoption()?);
+        }
+        for (key, files) in contents.keys.iter().filter(|(key, _)| !known.contains(key)) {
+            requests.push((
+                Request::Keep { key: key.clone() },
+                duplicates((0..).map(Role::Kept).zip(files))
+                    .map_err(failed(format_args!("duplicate descriptors of {key}")))?,
+            ));
+        }
+        Ok(requests)
+    }
+}
+
+fn duplicates<'a>(files: impl Iterator<Item = (Role, &'a OwnedFd)>) -> std::io::Result<Attachments> {
+    let mut attachments = Attachments::new();
+    for (role, file) in files {
+        attachments.push(role, file.try_clone()?);
+    }
+    Ok(attachments)
+}

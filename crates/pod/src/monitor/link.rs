@@ -1,0 +1,208 @@
+//! One connection to one monitor: requests out, each with its replies by number; events in.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, RawFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use monitor_api::{
+    Attachments, CodecError, Connection, Envelope, Event, Failure, Holding, MAJOR, MINOR, Reply, Request, Welcome,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, watch},
+};
+
+use crate::{Error, ErrorKind, watched::watch};
+
+/// A monitor that does not answer for so long is taken for hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The first answer of a monitor that may just be starting.
+const HELLO: Duration = Duration::from_secs(10);
+
+type Answer = (Result<Reply, Failure>, Attachments);
+
+/// See the module.
+pub(crate) struct Link {
+    socket: AsyncFd<Socket>,
+    /// Who waits for which number; `None` when the connection is over.
+    pending: Mutex<Option<HashMap<u64, mpsc::UnboundedSender<Answer>>>>,
+    next: AtomicU64,
+    turn: tokio::sync::Mutex<()>,
+    over: watch::Sender<bool>,
+}
+
+struct Socket(Connection);
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Link {
+    /// Says hello; the other side must speak our major version. Must be called within a runtime.
+    pub(crate) async fn open(
+        connection: Connection,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<(Arc<Self>, Welcome), Error> {
+        let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
+        rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
+        let link = Arc::new(Self {
+            socket: watch(Socket(connection), Interest::READABLE | Interest::WRITABLE).map_err(|e| broken(&e))?,
+            pending: Mutex::new(Some(HashMap::new())),
+            next: AtomicU64::new(1),
+            turn: tokio::sync::Mutex::new(()),
+            over: watch::Sender::new(false),
+        });
+        tokio::spawn(Arc::clone(&link).read(events));
+        let hello = link.ask(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
+        match tokio::time::timeout(HELLO, hello).await {
+            Ok(Ok((Reply::Welcome(welcome), _))) => Ok((link, welcome)),
+            Ok(Ok((other, _))) => Err(unexpected("Hello", &other)),
+            Ok(Err(error)) => Err(error.during("greet the monitor")),
+            Err(_) => Err(Error::unavailable("greet the monitor: it does not answer")),
+        }
+    }
+
+    /// One request, one reply.
+    pub(crate) async fn ask(&self, request: Request, attachments: Attachments) -> Result<(Reply, Attachments), Error> {
+        let mut answers = self.send(request, attachments).await?;
+        let (reply, attachments) = next(&mut answers).await?;
+        Ok((reply.map_err(Error::from)?, attachments))
+    }
+
+    /// What the monitor holds, with the descriptors.
+    pub(crate) async fn inventory(&self) -> Result<Vec<(Holding, Attachments)>, Error> {
+        let mut answers = self.send(Request::Inventory, Attachments::new()).await?;
+        let mut held = Vec::new();
+        loop {
+            match next(&mut answers).await? {
+                (Ok(Reply::Holding(holding)), attachments) => held.push((*holding, attachments)),
+                (Ok(Reply::Done), _) => return Ok(held),
+                (Ok(other), _) => return Err(unexpected("Inventory", &other)),
+                (Err(failure), _) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Resolves when the connection is over.
+    pub(crate) async fn closed(&self) {
+        // The sender lives in self, so this fails never.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Ends the connection.
+    pub(super) fn close(&self) {
+        // It may be over already.
+        let _ = rustix::net::shutdown(&self.socket.get_ref().0, rustix::net::Shutdown::Both);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    async fn send(&self, request: Request, attachments: Attachments) -> Result<mpsc::UnboundedReceiver<Answer>, Error> {
+        let seq = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        match self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(pending) => pending.insert(seq, sender),
+            None => return Err(lost()),
+        };
+        let envelope = Envelope::Request { seq, body: Box::new(request), roles: Vec::new() };
+        // One sender at a time: what was seen to have room has it still.
+        let turn = self.turn.lock().await;
+        self.room().await?;
+        let sent = self.socket.get_ref().0.send(envelope, &attachments);
+        drop(turn);
+        match sent {
+            Ok(()) => Ok(receiver),
+            Err(CodecError::Closed) => Err(lost()),
+            Err(error) => {
+                self.forget(seq);
+                Err(Error::internal(format!("send a request to the monitor: {error}")))
+            }
+        }
+    }
+
+    async fn room(&self) -> Result<(), Error> {
+        loop {
+            let mut guard = self.socket.writable().await.map_err(|_| lost())?;
+            let mut poll = [PollFd::new(&self.socket.get_ref().0, PollFlags::OUT)];
+            let ready = rustix::event::poll(&mut poll, Some(&Timespec::default())).map_err(|_| lost())?;
+            if ready > 0 {
+                return Ok(());
+            }
+            guard.clear_ready();
+        }
+    }
+
+    fn forget(&self, seq: u64) {
+        if let Some(pending) = self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            pending.remove(&seq);
+        }
+    }
+
+    async fn read(self: Arc<Self>, events: mpsc::UnboundedSender<Event>) {
+        loop {
+            let Ok(mut guard) = self.socket.readable().await else { break };
+            match self.socket.get_ref().0.receive() {
+                Ok((envelope, attachments)) => self.dispatch(envelope, attachments, &events),
+                Err(CodecError::WouldBlock) => guard.clear_ready(),
+                Err(CodecError::Malformed(why)) => tracing::warn!("a frame from the monitor was left out: {why}"),
+                Err(CodecError::Closed) => break,
+                Err(error) => {
+                    tracing::warn!("read from the monitor: {error}");
+                    break;
+                }
+            }
+        }
+        // Whoever waits learns it by the end of its channel.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.over.send_replace(true);
+    }
+
+    fn dispatch(&self, envelope: Envelope, attachments: Attachments, events: &mpsc::UnboundedSender<Event>) {
+        match envelope {
+            // The engine ended: nobody is there to hear it, the next one asks for the inventory.
+            Envelope::Event(event) => drop(events.send(event)),
+            Envelope::Reply { seq, body, .. } => {
+                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(pending) = pending.as_mut() else { return };
+                let more = matches!(body, Ok(Reply::Holding(_)));
+                let waiting = if more { pending.get(&seq).cloned() } else { pending.remove(&seq) };
+                if let Some(waiting) = waiting {
+                    let _ = waiting.send((body, attachments));
+                }
+            }
+            Envelope::Request { .. } => tracing::warn!("the monitor sent a request: left out"),
+        }
+    }
+}
+
+async fn next(answers: &mut mpsc::UnboundedReceiver<Answer>) -> Result<Answer, Error> {
+    match tokio::time::timeout(PATIENCE, answers.recv()).await {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(lost()),
+        Err(_) => Err(Error::new(
+            ErrorKind::DeadlineExceeded,
+            format!("the monitor does not answer within {} s", PATIENCE.as_secs()),
+        )),
+    }
+}
+
+fn lost() -> Error {
+    Error::unavailable("the connection to the monitor was lost; it is being restored, try again")
+}
+
+pub(super) fn unexpected(request: &str, reply: &Reply) -> Error {
+    let json = serde_json::to_string(reply).unwrap_or_default();
+    let name = json.trim_matches(['{', '"']).split('"').next().unwrap_or_default().to_owned();
+    Error::internal(format!("the monitor answered {request} with {name:?}"))
+}

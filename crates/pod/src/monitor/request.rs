@@ -1,0 +1,232 @@
+//! The requests, typed: what goes out, what comes back, and what is taken into custody on the way.
+
+use std::sync::PoisonError;
+
+use monitor_api::{
+    Attach, Attachments, Create, Exec, ExitStatus, Holding, HoldingState, Kill, KillScope, NamespaceKind, PodInit,
+    Reply, Request, Role, Target,
+};
+use rustix::fd::OwnedFd;
+use tokio::sync::oneshot;
+
+use super::{Held, Monitor, link::unexpected};
+use crate::{Error, ErrorKind, error::failed, process};
+
+/// How often a request that may be repeated is, when the monitor dies under it.
+const REPEATS: usize = 3;
+
+/// A process that the monitor made.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// In the initial PID namespace.
+    pub(crate) pid: u32,
+    /// Clock ticks since boot.
+    pub(crate) start_time: u64,
+    /// What was clamped or left out.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A command that runs.
+pub(crate) struct ExecWait {
+    pidfd: OwnedFd,
+    exited: oneshot::Receiver<ExitStatus>,
+}
+
+impl ExecWait {
+    /// Its exit code; `None` where it cannot be known. When the monitor died meanwhile, the kernel is asked.
+    pub(crate) async fn ended(&mut self) -> Result<Option<i32>, Error> {
+        match (&mut self.exited).await {
+            Ok(status) => Ok(status.code),
+            Err(_) => {
+                process::ended(&self.pidfd).await?;
+                Ok(process::exit_code(&self.pidfd))
+            }
+        }
+    }
+}
+
+impl Monitor {
+    /// Makes a container. `keep` are duplicates for custody, by role as in `Adopt`.
+    pub(crate) async fn create(
+        &self,
+        create: Create,
+        attachments: Attachments,
+        mut keep: Attachments,
+    ) -> Result<Started, Error> {
+        let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
+        let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
+        holding.log = create.log;
+        let link = self.link().await?;
+        let (reply, mut files) = link.ask(Request::Create(Box::new(create)), attachments).await?;
+        let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };
+        let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Create", "pidfd"))?;
+        (holding.pid, holding.start_time) = (created.pid, created.start_time);
+        keep.push(Role::Pidfd, pidfd);
+        for role in [Role::Sync, Role::Terminal] {
+            if let Some(file) = files.take(role) {
+                keep.push(role, file);
+            }
+        }
+        self.custody().hold(Held::new(holding, keep));
+        Ok(Started { pid: created.pid, start_time: created.start_time, warnings: created.warnings })
+    }
+
+    /// Lets a container run: answers when `execve` succeeded or failed.
+    pub(crate) async fn start(&self, container: &str) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let request = Request::Start { container: container.to_owned() };
+            match self.link().await?.ask(request, Attachments::new()).await {
+                Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
+                // The monitor that died had started it.
+                Err(error) if error.kind == ErrorKind::FailedPrecondition && tries > 1 => break,
+                outcome => {
+                    outcome?;
+                    break;
+                }
+            }
+        }
+        self.custody().started(container);
+        Ok(())
+    }
+
+    /// Sends a signal; a target that is gone succeeds.
+    pub(crate) async fn kill(&self, target: &Target, signal: i32, scope: KillScope) -> Result<(), Error> {
+        let request = || Request::Kill(Kill { target: target.clone(), signal, scope });
+        gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
+    }
+
+    /// Runs a command. The container's own streams are not touched.
+    pub(crate) async fn exec(
+        &self,
+        exec: Exec,
+        attachments: Attachments,
+    ) -> Result<(ExecWait, Option<OwnedFd>, Vec<String>), Error> {
+        let id = exec.exec.clone();
+        let (sender, exited) = oneshot::channel();
+        let link = self.link().await?;
+        let waiting = &self.0.execs;
+        waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
+        let outcome = link.ask(Request::Exec(Box::new(exec)), attachments).await;
+        let started = outcome.and_then(|(reply, mut files)| {
+            let Reply::ExecStarted(started) = reply else { return Err(unexpected("Exec", &reply)) };
+            let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Exec", "pidfd"))?;
+            Ok((ExecWait { pidfd, exited }, files.take(Role::Terminal), started.warnings))
+        });
+        if started.is_err() {
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+        started
+    }
+
+    /// Copies output from now on to these pipes.
+    pub(crate) async fn attach(&self, container: &str, attachments: Attachments) -> Result<(), Error> {
+        let request = Request::Attach(Attach { container: container.to_owned() });
+        self.link().await?.ask(request, attachments).await.map(drop)
+    }
+
+    /// Ends the container's standard input, when no client has it open.
+    pub(crate) async fn close_stdin(&self, container: &str) -> Result<(), Error> {
+        self.custody().replace(container, Role::StdinHold, None);
+        let request = || Request::CloseStdin { container: container.to_owned() };
+        gone_is_fine(self.repeat(request, || Ok(Attachments::new())).await)
+    }
+
+    /// Continues the log in this file.
+    pub(crate) async fn reopen_log(&self, container: &str, log: OwnedFd) -> Result<(), Error> {
+        let request = || Request::ReopenLog { container: container.to_owned() };
+        self.repeat(request, || Ok(Attachments::new().with(Role::Log, duplicate(&log)?))).await?;
+        self.custody().replace(container, Role::Log, Some(log));
+        Ok(())
+    }
+
+    /// Kills what lives, removes the cgroup, forgets. Unknown ids succeed.
+    pub(crate) async fn delete(&self, container: &str) -> Result<(), Error> {
+        let request = || Request::Delete { container: container.to_owned() };
+        self.repeat(request, || Ok(Attachments::new())).await?;
+        self.custody().forget(container);
+        Ok(())
+    }
+
+    /// Starts a pod's init: the process and its PID namespace.
+    pub(crate) async fn pod_init(
+        &self,
+        sandbox: &str,
+        cgroup: String,
+        namespaces: Vec<(NamespaceKind, OwnedFd)>,
+    ) -> Result<OwnedFd, Error> {
+        let mut attachments = Attachments::new();
+        for (kind, namespace) in namespaces {
+            attachments.push(Role::Namespace(kind), namespace);
+        }
+        let mut holding: Holding = Held::nascent(sandbox, sandbox, &cgroup, HoldingState::PodInit);
+        let request = Request::PodInit(PodInit { container: sandbox.to_owned(), cgroup });
+        let (reply, mut files) = self.link().await?.ask(request, attachments).await?;
+        let Reply::PodInitStarted(started) = reply else { return Err(unexpected("PodInit", &reply)) };
+        let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("PodInit", "pidfd"))?;
+        let namespace =
+            files.take(Role::Namespace(NamespaceKind::Pid)).ok_or_else(|| missing("PodInit", "PID namespace"))?;
+        (holding.pid, holding.start_time) = (started.pid, started.start_time);
+        self.custody().hold(Held::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
+        Ok(namespace)
+    }
+
+    /// Has descriptors held under a key, by the monitor and here.
+    pub(crate) async fn keep(&self, key: String, files: Vec<OwnedFd>) -> Result<(), Error> {
+        let attachments = || {
+            let mut attachments = Attachments::new();
+            for (n, file) in (0..).zip(&files) {
+                attachments.push(Role::Kept(n), duplicate(file)?);
+            }
+            Ok(attachments)
+        };
+        self.repeat(|| Request::Keep { key: key.clone() }, attachments).await?;
+        self.custody().keep(key, files);
+        Ok(())
+    }
+
+    /// Closes what is held under a key. Unknown keys succeed.
+    pub(crate) async fn release(&self, key: &str) -> Result<(), Error> {
+        self.custody().release(key);
+        self.repeat(|| Request::Release { key: key.to_owned() }, || Ok(Attachments::new())).await
+    }
+
+    /// Takes over what no monitor holds any more.
+    pub(crate) async fn adopt(&self, held: Held) -> Result<(), Error> {
+        let (request, attachments) = held.adoption()?;
+        self.custody().hold(held);
+        self.link().await?.ask(request, attachments).await.map(drop)
+    }
+
+    /// A request that does no harm when it arrives twice.
+    async fn repeat(
+        &self,
+        request: impl Fn() -> Request,
+        attachments: impl Fn() -> Result<Attachments, Error>,
+    ) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.link().await?.ask(request(), attachments()?).await {
+                Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+    }
+}
+
+fn gone_is_fine(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn duplicate(file: &OwnedFd) -> Result<OwnedFd, Error> {
+    file.try_clone().map_err(failed("duplicate a descriptor"))
+}
+
+fn missing(request: &str, what: &str) -> Error {
+    Error::internal(format!("the monitor answered {request} without its {what}"))
+}

@@ -1,0 +1,218 @@
+//! Keeping a monitor: found or started at first, connected to again or replaced when the connection breaks.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use monitor_api::{Attachments, Event, ExitStatus, Holding, SocketError, Welcome};
+use rustix::{
+    fd::OwnedFd,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{Custody, Link, launch};
+use crate::{Error, error::failed, process};
+
+/// How long a request waits for a monitor that is being replaced.
+const RESTORE: Duration = Duration::from_secs(15);
+/// How long a monitor that closed its connection may take to end before it is killed.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Between attempts to start one.
+const BACKOFF: Duration = Duration::from_millis(500);
+
+/// What the engine hears.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// From the monitor.
+    Event(Event),
+    /// Another monitor took over: containers may have fallen to this process.
+    Replaced,
+}
+
+/// The monitor, whichever process it is at the time. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Monitor(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    state: PathBuf,
+    program: PathBuf,
+    link: watch::Sender<Option<Connected>>,
+    pub(super) custody: Custody,
+    pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+#[derive(Clone)]
+struct Connected {
+    link: Arc<Link>,
+    pidfd: Arc<OwnedFd>,
+    welcome: Welcome,
+}
+
+impl Monitor {
+    /// Finds the monitor that runs on this state folder, or starts one. What it holds already comes back with it.
+    #[allow(clippy::type_complexity)]
+    pub(crate) async fn open(
+        state: PathBuf,
+        program: PathBuf,
+        notices: mpsc::UnboundedSender<Notice>,
+    ) -> Result<(Self, Vec<(Holding, Attachments)>), Error> {
+        let (events, heard) = mpsc::unbounded_channel();
+        let inner = Arc::new(Inner {
+            state,
+            program,
+            link: watch::Sender::new(None),
+            custody: Custody::default(),
+            execs: Mutex::new(HashMap::new()),
+            events,
+        });
+        let connected = inner.connect(None).await?;
+        let holdings = connected.link.inventory().await?;
+        inner.link.send_replace(Some(connected.clone()));
+        tokio::spawn(deliver(Arc::downgrade(&inner), heard, notices.clone()));
+        tokio::spawn(supervise(Arc::downgrade(&inner), connected, notices));
+        Ok((Self(inner), holdings))
+    }
+
+    /// The monitor's version and pid, or why there is none.
+    pub(crate) fn welcome(&self) -> Result<Welcome, Error> {
+        match &*self.0.link.borrow() {
+            Some(connected) => Ok(connected.welcome.clone()),
+            None => Err(Error::unavailable("the monitor is not connected; it is being started again")),
+        }
+    }
+
+    pub(crate) fn custody(&self) -> &Custody {
+        &self.0.custody
+    }
+
+    /// The connection, waiting for one that is being restored.
+    pub(super) async fn link(&self) -> Result<Arc<Link>, Error> {
+        let mut link = self.0.link.subscribe();
+        let restored = tokio::time::timeout(RESTORE, link.wait_for(usable)).await;
+        match restored {
+            Ok(Ok(connected)) => Ok(connected.as_ref().expect("just seen").link.clone()),
+            _ => Err(Error::unavailable(format!(
+                "the monitor does not run and could not be started within {} s: see the daemon's log",
+                RESTORE.as_secs()
+            ))),
+        }
+    }
+}
+
+impl Inner {
+    /// Connects to a monitor that runs, else starts one. A monitor that held this state before must be gone first.
+    async fn connect(&self, before: Option<&OwnedFd>) -> Result<Connected, Error> {
+        let connection = match monitor_api::connect(&self.state) {
+            Ok(connection) => connection,
+            Err(SocketError::Absent(_)) => {
+                if let Some(before) = before {
+                    see_off(before).await?;
+                }
+                let pid = launch::launch(&self.program, &self.state)?;
+                self.reap_when_over(pid)?;
+                monitor_api::connect(&self.state)
+                    .map_err(|e| Error::unavailable(format!("connect to the monitor: {e}")))?
+            }
+            Err(error) => return Err(Error::unavailable(format!("connect to the monitor: {error}"))),
+        };
+        let (link, welcome) = Link::open(connection, self.events.clone()).await?;
+        let pid = i32::try_from(welcome.pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Error::internal("the monitor told pid 0"))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("open the monitor's pidfd"))?;
+        Ok(Connected { link, pidfd: Arc::new(pidfd), welcome })
+    }
+
+    fn reap_when_over(&self, pid: Pid) -> Result<(), Error> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("open the monitor's pidfd"))?;
+        tokio::spawn(async move {
+            if process::ended(&pidfd).await.is_ok() {
+                process::reap(&pidfd);
+            }
+        });
+        Ok(())
+    }
+
+    /// A connection again, with everything handed over that the monitor does not hold.
+    async fn restore(&self, before: &OwnedFd) -> Result<Connected, Error> {
+        let connected = self.connect(Some(before)).await?;
+        let held = connected.link.inventory().await?;
+        let known: Vec<String> = held.into_iter().map(|(holding, _)| holding.id).collect();
+        for (request, attachments) in self.custody.adoptions(&known)? {
+            if let Err(error) = connected.link.ask(request, attachments).await {
+                // One that cannot be handed over must not keep the others from it.
+                tracing::warn!("hand over to the new monitor: {error}");
+            }
+        }
+        Ok(connected)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(connected) = &*self.link.borrow() {
+            connected.link.close();
+        }
+    }
+}
+
+fn usable(connected: &Option<Connected>) -> bool {
+    connected.as_ref().is_some_and(|connected| !connected.link.is_over())
+}
+
+/// Waits for a monitor to end that closed its socket, and kills one that does not.
+async fn see_off(monitor: &OwnedFd) -> Result<(), Error> {
+    if tokio::time::timeout(FAREWELL, process::ended(monitor)).await.is_err() {
+        tracing::warn!("the monitor closed its socket and does not end: it is killed");
+        // It may have ended meanwhile.
+        let _ = pidfd_send_signal(monitor, Signal::KILL);
+        process::ended(monitor).await?;
+    }
+    Ok(())
+}
+
+async fn supervise(inner: std::sync::Weak<Inner>, first: Connected, notices: mpsc::UnboundedSender<Notice>) {
+    let mut connected = first;
+    loop {
+        connected.link.closed().await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.link.send_replace(None);
+        inner.execs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        tracing::warn!(pid = connected.welcome.pid, "the connection to the monitor broke");
+        let before = Arc::clone(&connected.pidfd);
+        connected = loop {
+            match inner.restore(&before).await {
+                Ok(connected) => break connected,
+                Err(error) => tracing::error!("restore the monitor: {error}"),
+            }
+            tokio::time::sleep(BACKOFF).await;
+        };
+        tracing::info!(pid = connected.welcome.pid, "a monitor took over");
+        inner.link.send_replace(Some(connected.clone()));
+        let _ = notices.send(Notice::Replaced);
+    }
+}
+
+/// Ends of commands go to who waits for them, the rest to the engine.
+async fn deliver(
+    inner: std::sync::Weak<Inner>,
+    mut heard: mpsc::UnboundedReceiver<Event>,
+    notices: mpsc::UnboundedSender<Notice>,
+) {
+    while let Some(event) = heard.recv().await {
+        let Some(inner) = inner.upgrade() else { return };
+        match event {
+            Event::ExecExited { exec, status, .. } => {
+                let waiting = inner.execs.lock().unwrap_or_else(PoisonError::into_inner).remove(&exec);
+                if let Some(waiting) = waiting {
+                    let _ = waiting.send(status);
+                }
+            }
+            event => drop(notices.send(Notice::Event(event))),
+        }
+    }
+}

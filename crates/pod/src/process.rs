@@ -1,0 +1,96 @@
+//! Processes of others: a pid with its start time, or a pidfd. A pid alone proves nothing.
+
+use std::{fs, io};
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
+};
+use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
+use tokio::io::Interest;
+
+use crate::{Error, error::failed, watched::watch};
+
+/// `/proc/<pid>/stat` field 22: clock ticks from boot to its start.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, field 2, is in parentheses and may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// A pidfd of this very process, if it is still there.
+pub(crate) fn find(pid: u32, started: u64) -> Option<OwnedFd> {
+    let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let pidfd = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+    // Asked after the pidfd is open: it is the same process then, whatever became of the number.
+    (start_time(pid)? == started).then_some(pidfd)
+}
+
+/// Resolves when the process ended (it may still be a zombie).
+pub(crate) async fn ended(pidfd: impl AsFd) -> Result<(), Error> {
+    let pidfd = pidfd.as_fd().try_clone_to_owned().map_err(failed("duplicate a pidfd"))?;
+    let pidfd = watch(pidfd, Interest::READABLE).map_err(failed("watch a pidfd"))?;
+    let _ready = pidfd.readable().await.map_err(failed("watch a pidfd"))?;
+    Ok(())
+}
+
+/// Reaps a child of this process that ended: its exit code, 128 + signal. `None`: it is no child, or lives.
+pub(crate) fn reap(pidfd: impl AsFd) -> Option<i32> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::PidFd(pidfd.as_fd()), options).ok()??;
+    status.exit_status().map(|code| code as i32).or_else(|| status.terminating_signal().map(|s| 128 + s as i32))
+}
+
+/// The exit code of a process that ended, child or not, where the kernel still knows it (6.15 for others' children).
+pub(crate) fn exit_code(pidfd: impl AsFd) -> Option<i32> {
+    reap(&pidfd).or_else(|| match pidfd_exit(&pidfd) {
+        Ok(PidfdExit::Reaped(status)) if status & 0x7f == 0 => Some((status >> 8) & 0xff),
+        Ok(PidfdExit::Reaped(status)) => Some(128 + (status & 0x7f)),
+        _ => None,
+    })
+}
+
+/// Whether a signal sent now reaches the program: it has a handler for it, or keeps it for later. The kernel drops a signal
+/// to the first process of a PID namespace that has neither, as a program has that only just started.
+pub(crate) fn hears(pid: u32, signal: i32) -> io::Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    };
+    let bit = 1u64 << (signal - 1).clamp(0, 63);
+    let nested = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let first = nested.and_then(|pids| pids.split_ascii_whitespace().last()) == Some("1");
+    Ok(!first || (mask("SigCgt:") | mask("SigBlk:")) & bit != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_pid_and_start_time_only() {
+        let me = std::process::id();
+        let started = start_time(me).expect("my own");
+        assert!(find(me, started).is_some());
+        assert!(find(me, started + 1).is_none());
+        assert!(find(0, started).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_child_is_reaped_by_its_pidfd_with_its_code() {
+        let child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().expect("spawn");
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
+        ended(&pidfd).await.expect("end");
+        assert_eq!(reap(&pidfd), Some(3));
+        assert_eq!(reap(&pidfd), None);
+    }
+
+    #[test]
+    fn an_ordinary_process_hears_every_signal() {
+        assert!(hears(std::process::id(), 15).expect("my own"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Removing what no one owns: after a start, and from time to time.
+//!
+//! The kernel's side is listed first and the owners are asked after, while nobody makes anything: what has no owner then,
+//! has none.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use crate::{
+    Error, SharedMode,
+    container::{ContainerPhase, remove::take_away},
+    engine::{Inner, blocking},
+    sandbox::{SandboxPhase, Shared, teardown::teardown},
+};
+
+const EVERY: Duration = Duration::from_secs(60);
+
+/// In the background, for as long as the engine lives. A moment at which something is being made is passed over.
+pub(crate) async fn every_minute(engine: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(engine) = engine.upgrade() else { return };
+        once(&engine).await;
+    }
+}
+
+/// Once, unless something is being made.
+pub(crate) async fn once(engine: &Arc<Inner>) {
+    let Ok(_alone) = engine.making.try_write() else { return };
+    unfinished(engine).await;
+    pins(engine).await;
+    networks(engine).await;
+    snapshots(engine).await;
+    keys(engine).await;
+}
+
+fn warn(what: &str, outcome: Result<(), Error>) {
+    if let Err(error) = outcome {
+        tracing::warn!("remove {what}, which nobody owns: {error}");
+    }
+}
+
+/// Objects whose operation failed and could not take all back.
+async fn unfinished(engine: &Arc<Inner>) {
+    for container in engine.containers() {
+        if container.record().phase == ContainerPhase::Creating {
+            let _alone = container.busy.lock().await;
+            warn(&format!("container {}", container.id()), take_away(engine, &container).await);
+        }
+    }
+    for sandbox in engine.sandboxes() {
+        let unfinished = matches!(sandbox.record().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
+        if unfinished && engine.containers_of(sandbox.id()).is_empty() {
+            let _alone = sandbox.gate.write().await;
+            warn(&format!("pod {}", sandbox.id()), teardown(engine, &sandbox).await);
+        }
+    }
+}
+
+/// Sandboxes that have a network namespace.
+fn networked(engine: &Inner) -> HashSet<String> {
+    let own = |sandbox: &Arc<crate::sandbox::Sandbox>| {
+        sandbox.config().network == SharedMode::Pod && sandbox.record().phase != SandboxPhase::Stopped
+    };
+    engine.sandboxes().iter().filter(|sandbox| own(sandbox)).map(|sandbox| sandbox.id().to_owned()).collect()
+}
+
+async fn pins(engine: &Arc<Inner>) {
+    let of = Arc::clone(engine);
+    let outcome = blocking(move || {
+        let told = |e: netns::Error| Error::internal(e.to_string());
+        let pinned = of.pins.list().map_err(told)?;
+        let living = networked(&of);
+        for name in pinned.into_iter().filter(|name| !living.contains(name)) {
+            of.pins.unpin(&name).map_err(told)?;
+        }
+        Ok(())
+    });
+    warn("pins of network namespaces", outcome.await);
+}
+
+async fn networks(engine: &Arc<Inner>) {
+    let outcome = engine.network.reconcile(&networked(engine)).await;
+    warn("network attachments", outcome.map_err(|e| Error::internal(e.to_string())));
+}
+
+async fn snapshots(engine: &Arc<Inner>) {
+    let of = Arc::clone(engine);
+    let outcome = blocking(move || {
+        let there = of.images.snapshots();
+        let owners: HashSet<String> = of.containers().iter().map(|container| container.id().to_owned()).collect();
+        for key in there.into_iter().filter(|key| !owners.contains(key)) {
+            of.images.discard(&key)?;
+        }
+        Ok(())
+    });
+    warn("writable layers", outcome.await);
+}
+
+async fn keys(engine: &Arc<Inner>) {
+    let kept = engine.monitor.custody().keys();
+    let sandboxes = engine.sandboxes();
+    let living = |key: &String| {
+        sandboxes.iter().any(|s| *key == Shared::key(s.id()) && s.record().phase != SandboxPhase::Stopped)
+    };
+    for key in kept.iter().filter(|key| !living(key)) {
+        warn(key, engine.monitor.release(key).await);
+    }
+}

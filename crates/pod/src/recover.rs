@@ -1,0 +1,140 @@
+//! Opening the engine: records, what the monitor holds, and what the kernel says, made one again.
+
+mod containers;
+mod sandboxes;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use cgroup::Hierarchies;
+use monitor_api::{Attachments, Event, Holding, HoldingState};
+use oci::Rlimit;
+use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
+use tokio::sync::{RwLock, mpsc};
+
+use crate::{
+    Config, Error,
+    container::end,
+    engine::{Inner, blocking},
+    error::failed,
+    filter::Filters,
+    monitor::{Held, Monitor, Notice},
+    names::Names,
+    reconcile,
+    state::StateFolder,
+};
+
+/// What the monitor held when this process came: containers and pod inits by id, kept descriptors by key.
+#[derive(Default)]
+struct Found {
+    objects: HashMap<String, (Holding, Attachments)>,
+    keys: HashMap<String, Attachments>,
+}
+
+pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
+    set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
+    let nofile = raise_open_files();
+    let state = StateFolder::open(&config.state_dir)?;
+    let images = {
+        let (folder, registries) = (config.data_dir.clone(), config.registries.clone());
+        blocking(move || Ok(image::Store::open(&folder, registries)?)).await?
+    };
+    let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
+    let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
+    let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
+    let (notices, heard) = mpsc::unbounded_channel();
+    let (monitor, holdings) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
+    let engine = Arc::new(Inner {
+        images,
+        network,
+        pool: netns::Pool::new(config.netns_pool),
+        pins,
+        trees,
+        filters: Filters::default(),
+        monitor,
+        records: state.records(),
+        nofile,
+        sandbox_names: Names::default(),
+        container_names: Names::default(),
+        making: RwLock::new(()),
+        sandboxes: Mutex::new(BTreeMap::new()),
+        containers: Mutex::new(BTreeMap::new()),
+        config,
+    });
+    restore(&engine, holdings).await?;
+    tokio::spawn(listen(Arc::downgrade(&engine), heard));
+    reconcile::once(&engine).await;
+    tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine)));
+    Ok(engine)
+}
+
+async fn restore(engine: &Arc<Inner>, holdings: Vec<(Holding, Attachments)>) -> Result<(), Error> {
+    let mut found = Found::default();
+    for (holding, files) in holdings {
+        if holding.state == HoldingState::Kept {
+            found.keys.insert(holding.id, files);
+        } else {
+            found.objects.insert(holding.id.clone(), (holding, files));
+        }
+    }
+    sandboxes::load(engine)?;
+    containers::load(engine, &mut found).await?;
+    sandboxes::restore(engine, &mut found).await;
+    drop_strangers(engine, found).await;
+    Ok(())
+}
+
+/// What the monitor holds that no record knows.
+async fn drop_strangers(engine: &Inner, found: Found) {
+    for (id, (holding, files)) in found.objects {
+        tracing::warn!("the monitor held {id}, which no record knows: it is ended");
+        engine.monitor.custody().hold(Held::new(holding, files));
+        if let Err(error) = engine.monitor.delete(&id).await {
+            tracing::warn!("end {id}: {error}");
+        }
+    }
+    for key in found.keys.into_keys() {
+        if let Err(error) = engine.monitor.release(&key).await {
+            tracing::warn!("release {key}: {error}");
+        }
+    }
+}
+
+/// What happens outside of operations.
+async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiver<Notice>) {
+    while let Some(notice) = heard.recv().await {
+        let Some(engine) = engine.upgrade() else { return };
+        match notice {
+            Notice::Event(Event::Exited { container, status }) => match engine.container(&container) {
+                Ok(of) => {
+                    if let Err(error) = end::ended(&engine, &of, status) {
+                        tracing::warn!("container {container} ended: {error}");
+                    }
+                }
+                Err(_) => sandboxes::init_ended(&engine, &container),
+            },
+            Notice::Event(Event::LogFailed { container, message, dropped }) => {
+                tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
+            }
+            Notice::Event(Event::ExecExited { .. }) => {}
+            Notice::Replaced => {
+                for id in engine.monitor.custody().ids() {
+                    end::reap_when_over(&engine, &id);
+                }
+            }
+        }
+    }
+}
+
+/// A node of many pods needs many descriptors here; containers get the limit this process was started with.
+fn raise_open_files() -> Rlimit {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("raise the limit of open files: {error}");
+    }
+    let value = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    Rlimit { kind: "RLIMIT_NOFILE".into(), soft: value(limit.current), hard: value(limit.maximum) }
+}

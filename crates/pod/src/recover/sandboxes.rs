@@ -1,0 +1,113 @@
+//! Sandboxes after a restart: one that was not ready yet is taken back, one that is gets what it shares again.
+
+use std::sync::Arc;
+
+use monitor_api::{HoldingState, Role};
+
+use super::Found;
+use crate::{
+    Error, SharedMode,
+    container::ContainerPhase,
+    engine::{Inner, blocking},
+    monitor::Held,
+    sandbox::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, derive, make_shared, teardown::teardown},
+    state::{Kind, Loaded},
+};
+
+pub(super) fn load(engine: &Arc<Inner>) -> Result<(), Error> {
+    let loaded: Vec<Loaded<SandboxMetadata, SandboxRecord>> = engine.records.load(Kind::Sandbox)?;
+    for Loaded { metadata, status } in loaded {
+        let record = status.unwrap_or_else(SandboxRecord::reserved);
+        engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
+    }
+    Ok(())
+}
+
+/// With containers known, since what was lost can be had from one that runs.
+pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) {
+    for sandbox in engine.sandboxes() {
+        if let Some((holding, files)) = found.objects.remove(sandbox.id()) {
+            engine.monitor.custody().hold(Held::new(holding, files));
+        }
+        let kept = found.keys.remove(&Shared::key(sandbox.id()));
+        let kept = kept.map(|files| {
+            let mut files: Vec<_> = files.into_iter().collect();
+            files.sort_by_key(|(role, _)| *role);
+            files.into_iter().map(|(_, file)| file).collect::<Vec<_>>()
+        });
+        let restored = match sandbox.record().phase {
+            SandboxPhase::Reserved | SandboxPhase::Networked => teardown(engine, &sandbox).await,
+            SandboxPhase::Stopped => {
+                engine.sandbox_names.made(sandbox.config().name.clone(), sandbox.id().to_owned());
+                Ok(())
+            }
+            SandboxPhase::Ready => {
+                engine.sandbox_names.made(sandbox.config().name.clone(), sandbox.id().to_owned());
+                ready(engine, &sandbox, kept).await
+            }
+        };
+        if let Err(error) = restored {
+            tracing::warn!("restore pod {}: {error}", sandbox.id());
+        }
+    }
+}
+
+async fn ready(
+    engine: &Arc<Inner>,
+    sandbox: &Arc<Sandbox>,
+    kept: Option<Vec<rustix::fd::OwnedFd>>,
+) -> Result<(), Error> {
+    if sandbox.config().network == SharedMode::Pod && engine.pins.get(sandbox.id()).is_err() {
+        tracing::warn!("the network namespace of pod {} is gone: the pod is not ready any more", sandbox.id());
+        return sandbox.update(&engine.records, |record| {
+            record.phase = SandboxPhase::Networked;
+            record.stage = "its network namespace is gone; remove the pod and make it again".into();
+        });
+    }
+    let shared = Shared::of(sandbox.config());
+    match kept {
+        _ if shared.is_empty() => Ok(()),
+        Some(files) if files.len() == shared.len() => {
+            engine.monitor.custody().keep(Shared::key(sandbox.id()), files);
+            Ok(())
+        }
+        _ => {
+            let files = again(engine, sandbox).await?;
+            engine.monitor.keep(Shared::key(sandbox.id()), files).await
+        }
+    }
+}
+
+/// From a container that runs, else new: nobody then has seen the old ones.
+async fn again(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix::fd::OwnedFd>, Error> {
+    let alive = |phase| matches!(phase, ContainerPhase::Created | ContainerPhase::Running);
+    let mut records = engine.containers_of(sandbox.id()).into_iter().map(|container| container.record());
+    let pid = records.find(|record| alive(record.phase)).map(|record| record.pid);
+    let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
+    let sandbox = Arc::clone(sandbox);
+    blocking(move || match pid {
+        Some(pid) => derive(sandbox.config(), pid),
+        None => {
+            let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
+            make_shared(sandbox.config(), hostname.trim_end())
+        }
+    })
+    .await
+}
+
+/// A pod's init ended: the next container that needs one starts another.
+pub(super) fn init_ended(engine: &Arc<Inner>, id: &str) {
+    let Ok(sandbox) = engine.sandbox(id) else { return };
+    if engine.monitor.custody().process(id, &HoldingState::PodInit).is_none() {
+        // It was ended on purpose.
+        return;
+    }
+    engine.monitor.custody().replace(id, Role::Pidfd, None);
+    let engine = Arc::clone(engine);
+    tokio::spawn(async move {
+        sandbox.pid.lock().await.take();
+        if let Err(error) = engine.monitor.delete(sandbox.id()).await {
+            tracing::warn!("remove the init of pod {}: {error}", sandbox.id());
+        }
+    });
+}

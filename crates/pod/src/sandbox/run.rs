@@ -1,0 +1,214 @@
+//! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; one that fails takes back all.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use network::PodRef;
+use tokio::sync::OwnedRwLockWriteGuard;
+use tracing::{Instrument, debug_span};
+
+use super::{
+    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, SharedMode, files, make_shared,
+    teardown::teardown,
+};
+use crate::{
+    Error, ErrorKind, clock,
+    engine::{Inner, blocking},
+    error::failed,
+    failpoint, identifier,
+    names::Claim,
+    state::Kind,
+    undo::with_undo,
+};
+
+/// Joins an operation of the same name, returns the one that is there, or makes it.
+pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
+    check_handler(engine, &config.runtime_handler)?;
+    let name = config.name.clone();
+    let make = {
+        let engine = Arc::clone(engine);
+        move || async move {
+            let name = config.name.clone();
+            let made = make(&engine, config).await;
+            match &made {
+                Ok(id) => engine.sandbox_names.made(name, id.clone()),
+                Err(_) => engine.sandbox_names.free(&name),
+            }
+            made
+        }
+    };
+    match engine.sandbox_names.claim(&name, make) {
+        Claim::Making(running) => running.await,
+        Claim::Made(id) if engine.sandbox(&id)?.is_ready() => Ok(id),
+        Claim::Made(id) => Err(Error::new(
+            ErrorKind::AlreadyExists,
+            format!(
+                "run pod {}/{}: attempt {} is pod {id}, which was stopped; remove it, or ask for another attempt",
+                name.namespace, name.name, name.attempt
+            ),
+        )),
+    }
+}
+
+async fn make(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
+    let told = format!("run pod {}/{}", config.name.namespace, config.name.name);
+    // The reconciler must not take for left over what is only just being made.
+    let _making = engine.making.read().await;
+    let made = async {
+        let reserved = Reserved::new(engine, config)?;
+        let networked = reserved.network().instrument(debug_span!("network")).await?;
+        networked.publish().instrument(debug_span!("publish")).await
+    };
+    made.instrument(debug_span!("run_sandbox")).await.map_err(|e| e.during(told))
+}
+
+fn check_handler(engine: &Inner, handler: &str) -> Result<(), Error> {
+    if handler.is_empty() || handler == engine.config.default_runtime_handler {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("runtime handler {handler:?} is not configured on this node; leave it empty")))
+}
+
+/// Known to the ledger, nothing made yet.
+struct Reserved<'a> {
+    engine: &'a Arc<Inner>,
+    sandbox: Arc<Sandbox>,
+    hostname: String,
+    /// Stop and remove wait until it is ready or gone.
+    _alone: OwnedRwLockWriteGuard<()>,
+}
+
+/// Namespaces, files and network are there.
+struct Networked<'a>(Reserved<'a>);
+
+impl<'a> Reserved<'a> {
+    fn new(engine: &'a Arc<Inner>, config: SandboxConfig) -> Result<Self, Error> {
+        let metadata = SandboxMetadata { id: identifier::fresh()?, config: Arc::new(config), created_at: clock::now() };
+        let record = SandboxRecord::reserved();
+        engine.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
+        let hostname = hostname(&metadata.config);
+        let sandbox = Arc::new(Sandbox::new(metadata, record));
+        let alone = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
+        engine.insert_sandbox(Arc::clone(&sandbox));
+        failpoint::reach("sandbox.reserved");
+        Ok(Self { engine, sandbox, hostname, _alone: alone })
+    }
+
+    async fn network(self) -> Result<Networked<'a>, Error> {
+        match self.try_network().await {
+            Ok(()) => Ok(Networked(self)),
+            Err(error) => Err(self.take_back(error).await),
+        }
+    }
+
+    async fn try_network(&self) -> Result<(), Error> {
+        let (engine, sandbox) = (self.engine, &self.sandbox);
+        let netns = self.make_namespaces().await?;
+        failpoint::reach("sandbox.pinned");
+        let attachment = match &netns {
+            Some((namespace, path)) => {
+                sandbox.stage("attach to the network");
+                let pod = pod_ref(sandbox);
+                let attached = engine.network.attach(&pod, namespace, path, &sandbox.config().ports);
+                Some(attached.instrument(debug_span!("attach")).await.map_err(failed("attach to the network"))?)
+            }
+            None => None,
+        };
+        failpoint::reach("sandbox.attached");
+        let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
+        files::write(&folder, sandbox.config(), &self.hostname, attachment.as_ref())?;
+        self.write_sysctls(netns.as_ref().map(|(namespace, _)| namespace))?;
+        sandbox.update(&engine.records, |record| {
+            record.phase = SandboxPhase::Networked;
+            record.netns = netns.map(|(_, path)| path);
+            record.attachment = attachment;
+        })?;
+        failpoint::reach("sandbox.networked");
+        Ok(())
+    }
+
+    /// Pins the network namespace, makes and keeps the others.
+    async fn make_namespaces(&self) -> Result<Option<(netns::Namespace, PathBuf)>, Error> {
+        let (engine, sandbox) = (self.engine, &self.sandbox);
+        sandbox.stage("make namespaces");
+        let make = {
+            let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
+            move || {
+                let shared = make_shared(sandbox.config(), &hostname)?;
+                if sandbox.config().network == SharedMode::Node {
+                    return Ok((None, shared));
+                }
+                let namespace = engine.pool.take().map_err(failed("make a network namespace"))?;
+                let path = engine.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
+                Ok((Some((namespace, path)), shared))
+            }
+        };
+        let (netns, shared) = blocking(make).instrument(debug_span!("namespaces")).await?;
+        if !shared.is_empty() {
+            let keep = engine.monitor.keep(Shared::key(sandbox.id()), shared);
+            keep.instrument(debug_span!("keep")).await?;
+        }
+        Ok(netns)
+    }
+
+    fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
+        let config = self.sandbox.config();
+        let mut sysctls = BTreeMap::new();
+        if netns.is_some() {
+            // As other engines: a container needs no capability to listen on port 80 or to ping.
+            sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
+            sysctls.insert("net.ipv4.ping_group_range".to_owned(), "0 2147483647".to_owned());
+        }
+        sysctls.extend(config.sysctls.clone());
+        if sysctls.is_empty() {
+            return Ok(());
+        }
+        let namespaces = netns::PodNamespaces {
+            net: netns.map(netns::Namespace::try_clone).transpose().map_err(failed("duplicate a namespace"))?,
+            ipc: Shared::Ipc.file(self.engine, &self.sandbox)?,
+            uts: Shared::Uts.file(self.engine, &self.sandbox)?,
+        };
+        namespaces.write_sysctls(&sysctls).map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
+    }
+
+    async fn take_back(self, error: Error) -> Error {
+        with_undo(error, teardown(self.engine, &self.sandbox).await)
+    }
+}
+
+impl Networked<'_> {
+    async fn publish(self) -> Result<String, Error> {
+        let Self(reserved) = self;
+        let published = reserved.sandbox.update(&reserved.engine.records, |record| {
+            record.phase = SandboxPhase::Ready;
+            record.stage = "ready".into();
+        });
+        match published {
+            Ok(()) => Ok(reserved.sandbox.id().to_owned()),
+            Err(error) => Err(reserved.take_back(error).await),
+        }
+    }
+}
+
+fn hostname(config: &SandboxConfig) -> String {
+    /// The kernel's, without the terminating zero.
+    const LONGEST: usize = 64;
+    let chosen = if !config.hostname.is_empty() {
+        config.hostname.clone()
+    } else if config.network == SharedMode::Node {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    } else {
+        config.name.name.clone()
+    };
+    chosen.chars().filter(char::is_ascii).take(LONGEST).collect()
+}
+
+fn pod_ref(sandbox: &Sandbox) -> PodRef {
+    let name = sandbox.config().name.clone();
+    PodRef {
+        sandbox: sandbox.id().to_owned(),
+        name: name.name,
+        namespace: name.namespace,
+        uid: name.uid,
+        ..PodRef::default()
+    }
+}

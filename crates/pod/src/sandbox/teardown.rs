@@ -1,0 +1,50 @@
+//! Taking away what a pod is made of: the same list after a failed run, on stop, on remove and after a crash.
+
+use std::sync::Arc;
+
+use super::{Sandbox, SandboxPhase, Shared};
+use crate::{
+    Error,
+    engine::{Inner, blocking},
+    failpoint,
+    state::Kind,
+    undo::Undo,
+};
+
+/// What stands behind the pod, all but its record: every step is idempotent.
+pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    let id = sandbox.id();
+    let mut undo = Undo::default();
+    let init = async {
+        sandbox.pid.lock().await.take();
+        if engine.monitor.custody().holds(id) { engine.monitor.delete(id).await } else { Ok(()) }
+    };
+    undo.step("end the pod's init", init).await;
+    failpoint::reach("teardown.init");
+    if sandbox.config().network == super::SharedMode::Pod {
+        undo.step("detach from the network", engine.network.detach(id)).await;
+        failpoint::reach("teardown.detached");
+        let unpin = {
+            let (engine, id) = (Arc::clone(engine), id.to_owned());
+            move || engine.pins.unpin(&id).map_err(|e| Error::internal(e.to_string()))
+        };
+        undo.step("unpin the network namespace", blocking(unpin)).await;
+        failpoint::reach("teardown.unpinned");
+    }
+    if !Shared::of(sandbox.config()).is_empty() {
+        undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;
+    }
+    undo.finish()
+}
+
+/// Everything, with the record. What fails is tried again by the reconciler: the record stays for it.
+pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    if sandbox.record().phase != SandboxPhase::Stopped {
+        release(engine, sandbox).await.inspect_err(|error| sandbox.stage(&format!("cannot be removed: {error}")))?;
+    }
+    engine.remove_pod_cgroup(sandbox).await?;
+    failpoint::reach("teardown.released");
+    engine.records.remove(Kind::Sandbox, sandbox.id())?;
+    engine.forget_sandbox(sandbox);
+    Ok(())
+}

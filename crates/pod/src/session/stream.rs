@@ -1,0 +1,158 @@
+//! Pipes and terminals as async streams.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use rustix::{fd::OwnedFd, io::Errno};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
+    net::unix::pipe,
+};
+
+use crate::{Error, engine::Inner, error::failed, watched::watch};
+
+/// What a process reads from.
+pub(crate) enum Input {
+    Pipe(pipe::Sender),
+    Terminal(TerminalStream),
+}
+
+/// What a process writes to.
+pub(crate) enum Output {
+    Pipe(pipe::Receiver),
+    Terminal(TerminalStream),
+}
+
+impl Input {
+    pub(crate) fn pipe(file: OwnedFd) -> Result<Self, Error> {
+        pipe::Sender::from_owned_fd(file).map(Self::Pipe).map_err(failed("write to a pipe"))
+    }
+}
+
+impl Output {
+    pub(crate) fn pipe(file: OwnedFd) -> Result<Self, Error> {
+        pipe::Receiver::from_owned_fd(file).map(Self::Pipe).map_err(failed("read a pipe"))
+    }
+}
+
+impl AsyncRead for Output {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Pipe(pipe) => Pin::new(pipe).poll_read(context, buffer),
+            Self::Terminal(terminal) => terminal.poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Input {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Pipe(pipe) => Pin::new(pipe).poll_write(context, bytes),
+            Self::Terminal(terminal) => terminal.poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The master side of a terminal, shared by a reader and a writer.
+#[derive(Clone)]
+pub(crate) struct TerminalStream(Arc<AsyncFd<OwnedFd>>);
+
+impl TerminalStream {
+    /// Reader and writer.
+    pub(crate) fn pair(terminal: OwnedFd) -> Result<(Self, Self), Error> {
+        rustix::io::ioctl_fionbio(&terminal, true).map_err(failed("make a terminal non-blocking"))?;
+        let stream = Self(Arc::new(
+            watch(terminal, Interest::READABLE | Interest::WRITABLE).map_err(failed("watch a terminal"))?,
+        ));
+        Ok((stream.clone(), stream))
+    }
+
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut guard = ready!(self.0.poll_read_ready(context))?;
+            match rustix::io::read(self.0.get_ref(), buffer.initialize_unfilled()) {
+                Ok(n) => {
+                    buffer.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                // Nobody has the other side open any more.
+                Err(Errno::IO) => return Poll::Ready(Ok(())),
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+    }
+
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.0.poll_write_ready(context))?;
+            match rustix::io::write(self.0.get_ref(), bytes) {
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                result => return Poll::Ready(result.map_err(Into::into)),
+            }
+        }
+    }
+}
+
+/// Input of an attached client; with `once` its end is the end of the container's input. A pipe that is shut down is
+/// closed: only that is its end.
+pub(crate) struct Attached {
+    input: Option<Input>,
+    once: Option<(Arc<Inner>, String)>,
+}
+
+impl Attached {
+    pub(crate) fn new(input: Input, once: Option<(Arc<Inner>, String)>) -> Self {
+        Self { input: Some(input), once }
+    }
+
+    fn close(&mut self) {
+        self.input = None;
+        let (Some((engine, id)), Ok(runtime)) = (self.once.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        runtime.spawn(async move {
+            if let Err(error) = engine.monitor.close_stdin(&id).await {
+                tracing::warn!("close the input of container {id}: {error}");
+            }
+        });
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl AsyncWrite for Attached {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().input {
+            Some(input) => Pin::new(input).poll_write(context, bytes),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().close();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,154 @@
+//! Records as JSON files: one folder per object.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::{Error, error::failed};
+
+/// Format of the records; another one is not read.
+const VERSION: u64 = 1;
+const METADATA: &str = "metadata.json";
+const STATUS: &str = "status.json";
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sandbox,
+    Container,
+}
+
+impl Kind {
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Container => "container",
+        }
+    }
+}
+
+/// A record that was found; one without status was only just begun.
+#[derive(Debug)]
+pub(crate) struct Loaded<M, S> {
+    pub(crate) metadata: M,
+    pub(crate) status: Option<S>,
+}
+
+/// The folders of one state folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    root: PathBuf,
+}
+
+impl Records {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The folder of an object.
+    pub(crate) fn folder(&self, kind: Kind, id: &str) -> PathBuf {
+        self.root.join(kind.folder()).join(id)
+    }
+
+    /// Makes the folder and its metadata: from now on the object is known to whoever comes after a crash.
+    pub(crate) fn create(&self, kind: Kind, id: &str, metadata: &impl Serialize) -> Result<(), Error> {
+        let folder = self.folder(kind, id);
+        let made = DirBuilder::new().mode(0o711).create(&folder);
+        made.map_err(failed(format_args!("create {}", folder.display())))?;
+        self.write(kind, id, METADATA, metadata)
+    }
+
+    /// Replaces the status in one step.
+    pub(crate) fn write_status(&self, kind: Kind, id: &str, status: &impl Serialize) -> Result<(), Error> {
+        self.write(kind, id, STATUS, status)
+    }
+
+    /// Writes another file of the record in one step.
+    pub(crate) fn write(&self, kind: Kind, id: &str, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let path = self.folder(kind, id).join(name);
+        let wrap = || -> io::Result<()> {
+            let text = serde_json::to_vec(&json!({"version": VERSION, "value": value}))?;
+            let beside = path.with_extension("new");
+            fs::write(&beside, text)?;
+            fs::rename(&beside, &path)
+        };
+        wrap().map_err(failed(format_args!("write {}", path.display())))
+    }
+
+    /// Reads another file of the record.
+    pub(crate) fn read<T: DeserializeOwned>(&self, kind: Kind, id: &str, name: &str) -> Result<T, Error> {
+        read(&self.folder(kind, id).join(name))
+    }
+
+    /// Removes the folder; one that is not there is fine.
+    pub(crate) fn remove(&self, kind: Kind, id: &str) -> Result<(), Error> {
+        let folder = self.folder(kind, id);
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(format_args!("remove {}", folder.display()))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All that can be read. One that cannot is put aside with a warning and disturbs nobody.
+    pub(crate) fn load<M: DeserializeOwned, S: DeserializeOwned>(
+        &self,
+        kind: Kind,
+    ) -> Result<Vec<Loaded<M, S>>, Error> {
+        let folder = self.root.join(kind.folder());
+        let entries = fs::read_dir(&folder).map_err(failed(format_args!("read {}", folder.display())))?;
+        let mut loaded = Vec::new();
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if !path.join(METADATA).exists() {
+                // It died before its metadata was there, hence before anything was made.
+                let _ = fs::remove_dir_all(&path);
+                continue;
+            }
+            match load_one(&path) {
+                Ok(one) => loaded.push(one),
+                Err(error) => self.put_aside(kind, &path, &error),
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn put_aside(&self, kind: Kind, path: &Path, why: &Error) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let aside = self.root.join("broken").join(format!("{}-{name}", kind.folder()));
+        let _ = fs::remove_dir_all(&aside);
+        let moved = fs::rename(path, &aside);
+        tracing::warn!("{} {name} is left out, its record is now in {}: {why}", kind.folder(), aside.display());
+        if let Err(error) = moved {
+            tracing::warn!("move {} to {}: {error}", path.display(), aside.display());
+        }
+    }
+}
+
+fn load_one<M: DeserializeOwned, S: DeserializeOwned>(folder: &Path) -> Result<Loaded<M, S>, Error> {
+    let metadata = read(&folder.join(METADATA))?;
+    let status = folder.join(STATUS);
+    let status = if status.exists() { Some(read(&status)?) } else { None };
+    Ok(Loaded { metadata, status })
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = fs::read(path).map_err(failed(format_args!("read {}", path.display())))?;
+    let wrong = |why: String| Error::internal(format!("{}: {why}", path.display()));
+    let mut whole: Value = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
+    match whole["version"].as_u64() {
+        Some(VERSION) => {}
+        version => return Err(wrong(format!("format {version:?}, this version reads {VERSION}"))),
+    }
+    serde_json::from_value(whole["value"].take()).map_err(|e| wrong(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
