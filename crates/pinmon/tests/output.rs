@@ -1,0 +1,91 @@
+//! Output of every shape, to the log and to those who attach.
+
+mod node;
+
+use std::io::Read;
+
+use monitor_api::{Attach, Attachments, Request, Role};
+use node::Node;
+
+/// The output put together from the log: pieces of a line belong together.
+fn text(node: &Node, id: &str) -> Vec<u8> {
+    let log = std::fs::read(node.log_path(id)).expect("log");
+    let mut all = Vec::new();
+    for line in log.split_inclusive(|byte| *byte == b'\n') {
+        let (tag, text) = (line[38], &line[40..]);
+        all.extend_from_slice(if tag == b'F' { text } else { &text[..text.len() - 1] });
+    }
+    all
+}
+
+#[test]
+fn huge_lines_and_binary_arrive_whole() {
+    let mut node = Node::start();
+    node.shell("c", "yes abcdefg | head -c 300000 | { while read -r l; do printf %s $l; done; }; echo; printf 'a\\0b\\377\\n'; dd if=/dev/zero bs=100000 count=3 2>/dev/null");
+    assert_eq!(node.wait("c").code, Some(0));
+    let want = [&b"abcdefg".repeat(300_000 / 8)[..], b"abcd\n"].concat();
+    let got = text(&node, "c");
+    let (line, rest) = got.split_at(got.iter().position(|b| *b == b'\n').expect("a line") + 1);
+    assert!(line == want || line.len() + 4 == want.len(), "{} bytes, not {}", line.len(), want.len());
+    assert_eq!(&rest[..5], b"a\0b\xff\n");
+    assert!(rest[5..] == vec![0; 300_000], "{} zeros", rest.len() - 5);
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_big_write_behind_a_part_of_a_line_does_not_hang() {
+    let mut node = Node::start();
+    // The kernel wakes nobody for a writer that finds the FIFO neither empty nor with enough room.
+    node.shell("c", "i=0; while [ $i -lt 20 ]; do i=$((i+1)); printf part; dd if=/dev/zero bs=200000 count=1 2>/dev/null; echo; done");
+    assert_eq!(node.wait("c").code, Some(0));
+    assert_eq!(text(&node, "c").len(), 20 * 200_005);
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_part_of_a_line_is_logged_before_its_end_comes() {
+    let mut node = Node::start();
+    node.shell("c", "printf 'name: '; sleep 1000");
+    node.wait_for_entry("c", "stdout P name: ");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn attached_clients_get_both_streams_until_the_end() {
+    let mut node = Node::start();
+    node.create("c", &["sh", "-c", "printf '$ '; echo bad >&2; echo done"]);
+    let (mut out, stdout) = std::io::pipe().expect("pipe");
+    let (mut err, stderr) = std::io::pipe().expect("pipe");
+    let pipes = Attachments::new().with(Role::Stdout, stdout.into()).with(Role::Stderr, stderr.into());
+    node.ask(Request::Attach(Attach { container: "c".into() }), pipes).expect("attach");
+    node.start_container("c").expect("start");
+    let (mut one, mut two) = (String::new(), String::new());
+    out.read_to_string(&mut one).expect("read");
+    err.read_to_string(&mut two).expect("read");
+    assert_eq!((one.as_str(), two.as_str()), ("$ done\n", "bad\n"));
+    node.wait("c");
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_slow_client_holds_up_its_container_alone() {
+    let mut node = Node::start();
+    node.create("slow", &["seq", "1", "100000"]);
+    let (mut reader, stdout) = std::io::pipe().expect("pipe");
+    let pipes = Attachments::new().with(Role::Stdout, stdout.into());
+    node.ask(Request::Attach(Attach { container: "slow".into() }), pipes).expect("attach");
+    node.start_container("slow").expect("start");
+    node.shell("other", "echo fine");
+    node.wait("other");
+    let mut got = String::new();
+    reader.read_to_string(&mut got).expect("read");
+    node.wait("slow");
+    let want: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
+    assert!(got == want && text(&node, "slow") == want.as_bytes());
+    ["slow", "other"].into_iter().for_each(|id| node.delete(id));
+    node.end();
+}
