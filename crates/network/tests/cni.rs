@@ -248,27 +248,3 @@ fn not_ready_says_why_and_follows_the_folder() {
         network.ready().unwrap();
     });
 }
-
-#[test]
-#[ignore = "needs PINION_TEST_CNI_BIN, a folder of the reference plugins"]
-fn the_reference_plugins() {
-    let folder = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
-    on_a_node("the_reference_plugins", || async move {
-        let with = network::Config { cni_bin_dirs: vec![folder.into()], ..config() };
-        let network = open(with);
-        // An option that only the program knows makes it one.
-        let bridge = BRIDGE.replace("\"mtu\"", "\"promiscMode\": false, \"mtu\"");
-        list(
-            "10.conflist",
-            "1.0.0",
-            &format!(r#"{bridge}, {PORTMAP}, {{"type": "tuning", "sysctl": {{"net.core.somaxconn": "77"}}}}"#),
-        );
-        let pod = attach(&network, 1, &[]).await;
-        serve(&pod.ns, "0.0.0.0:80");
-        assert!(ask(&format!("{}:80", pod.ip())).is_ok());
-        assert_eq!(run("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
-        network.check(&pod.id).await.unwrap();
-        network.detach(&pod.id).await.unwrap();
-        assert!(!run("ip -n pod-1 -o link").contains("eth0"));
-    });
-}

@@ -10,31 +10,30 @@ use std::{
 
 use node::{assert_clean, attach, config, files, on_a_node, open, pod_ref, run, tcp};
 
+/// Set in the process that is killed: the number of its first pod.
 const VICTIM: &str = "PINION_TEST_VICTIM";
 
 /// Attaches and detaches for ever; to be killed.
-#[test]
-#[ignore = "the daemon that `killed_at_any_moment` kills"]
-fn victim() {
-    let Ok(first) = std::env::var(VICTIM) else { return };
-    let first: u32 = first.parse().unwrap();
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let network = open(config());
-        println!("\nready");
-        for number in first.. {
-            let pod = attach(&network, number, &[tcp(8080, 80), tcp(8081, 81)]).await;
-            network.detach(&pod.id).await.unwrap();
-        }
-    });
+async fn live_as_victim(first: u32) {
+    let network = open(config());
+    println!("\nready");
+    for number in first.. {
+        let pod = attach(&network, number, &[tcp(8080, 80), tcp(8081, 81)]).await;
+        network.detach(&pod.id).await.unwrap();
+    }
 }
 
 #[test]
 fn killed_at_any_moment() {
+    if let Ok(first) = std::env::var(VICTIM) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(live_as_victim(first.parse().unwrap()));
+    }
     on_a_node("killed_at_any_moment", || async {
         let mut found = 0;
         for round in 0..40u32 {
             let mut victim = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "victim", "--nocapture", "--ignored"])
+                .args(["--exact", "killed_at_any_moment", "--nocapture"])
                 .env(VICTIM, (round * 1000 + 1).to_string())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null())

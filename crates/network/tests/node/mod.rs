@@ -28,7 +28,7 @@ pub(crate) fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce() 
     let out = Command::new("unshare")
         .args(["--net", "--mount", "--propagation", "private", "--"])
         .arg(std::env::current_exe().expect("own path"))
-        .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env(INSIDE, "1")
         .output()
         .expect("unshare runs");

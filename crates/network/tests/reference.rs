@@ -1,0 +1,32 @@
+//! The CNI reference plugins as programs: `PINION_TEST_CNI_BIN=<folder> cargo test -p network --features reference-plugins`.
+
+mod node;
+
+use std::fs;
+
+use node::{ask, attach, config, on_a_node, open, run, serve};
+
+const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
+    {"type": "bridge", "bridge": "cni5", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "promiscMode": false,
+        "ipam": {"type": "host-local", "subnet": "10.5.0.0/24", "dataDir": "/run/cni"}},
+    {"type": "portmap", "capabilities": {"portMappings": true}},
+    {"type": "tuning", "sysctl": {"net.core.somaxconn": "77"}}]}"#;
+
+#[test]
+fn the_reference_plugins() {
+    let folder = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
+    on_a_node("the_reference_plugins", || async move {
+        let with = network::Config { cni_bin_dirs: vec![folder.into()], ..config() };
+        let network = open(with);
+        // `promiscMode` is an option that only the program knows: it makes the chain one of programs.
+        fs::create_dir_all("/run/net.d").unwrap();
+        fs::write("/run/net.d/10.conflist", LIST).unwrap();
+        let pod = attach(&network, 1, &[]).await;
+        serve(&pod.ns, "0.0.0.0:80");
+        assert!(ask(&format!("{}:80", pod.ip())).is_ok());
+        assert_eq!(run("ip netns exec pod-1 cat /proc/sys/net/core/somaxconn").trim(), "77");
+        network.check(&pod.id).await.unwrap();
+        network.detach(&pod.id).await.unwrap();
+        assert!(!run("ip -n pod-1 -o link").contains("eth0"));
+    });
+}
