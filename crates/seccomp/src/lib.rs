@@ -33,6 +33,9 @@ mod policy;
 mod program;
 mod rule;
 
+#[cfg(test)]
+mod tests;
+
 pub use cache::Cache;
 pub use compile::compile;
 pub use default_profile::default_profile;

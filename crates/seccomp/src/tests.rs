@@ -1,0 +1,106 @@
+use std::sync::Arc;
+
+use oci::{Seccomp, SeccompArg, SyscallRule};
+
+use crate::{
+    Cache, Error, Program,
+    arch::{Arch, multiplexed, names},
+    compile,
+    compile::compile_for,
+    default_profile,
+};
+
+fn rule(name: &str, action: &str) -> SyscallRule {
+    SyscallRule { names: vec![name.into()], action: action.into(), ..SyscallRule::default() }
+}
+
+fn profile(default: &str, syscalls: Vec<SyscallRule>) -> Seccomp {
+    Seccomp { default_action: default.into(), syscalls, ..Seccomp::default() }
+}
+
+fn argument(index: u32, op: &str) -> SyscallRule {
+    let args = vec![SeccompArg { index, value: 1, value_two: 0, op: op.into() }];
+    SyscallRule { args, ..rule("read", "SCMP_ACT_ALLOW") }
+}
+
+#[test]
+fn refuses_what_the_spec_does_not_know() {
+    let errno = |n| SyscallRule { errno_ret: Some(n), ..rule("read", "SCMP_ACT_ERRNO") };
+    let flags = |flag: &str| Seccomp { flags: vec![flag.into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
+    let arch = Seccomp { architectures: vec!["SCMP_ARCH_VAX".into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
+    let cases = [
+        (profile("SCMP_ACT_NOTIFY", vec![]), "defaultAction"),
+        (profile("ALLOW", vec![]), "\"ALLOW\""),
+        (profile("SCMP_ACT_ERRNO", vec![rule("read", "allow")]), "\"allow\""),
+        (profile("SCMP_ACT_ERRNO", vec![rule("", "SCMP_ACT_ALLOW")]), "names"),
+        (profile("SCMP_ACT_ERRNO", vec![rule("write", "SCMP_ACT_NOTIFY")]), "write"),
+        (profile("SCMP_ACT_ERRNO", vec![argument(6, "SCMP_CMP_EQ")]), "index 6"),
+        (profile("SCMP_ACT_ERRNO", vec![argument(0, "==")]), "\"==\""),
+        (profile("SCMP_ACT_ALLOW", vec![errno(5000)]), "errnoRet"),
+        (flags("SECCOMP_FILTER_FLAG_NEW_LISTENER"), "NEW_LISTENER"),
+        (flags("SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"), "SCMP_ACT_NOTIFY"),
+        (arch, "VAX"),
+    ];
+    for (profile, word) in cases {
+        let error = compile(&profile).unwrap_err().to_string();
+        assert!(error.starts_with("linux.seccomp") && error.contains(word), "{error} should name {word}");
+    }
+}
+
+#[test]
+fn flags_as_runc() {
+    assert_eq!(compile(&profile("SCMP_ACT_ALLOW", vec![])).unwrap().flags, 4, "SPEC_ALLOW");
+    let mut notify = profile("SCMP_ACT_ALLOW", vec![rule("mount", "SCMP_ACT_NOTIFY")]);
+    notify.flags = vec!["SECCOMP_FILTER_FLAG_LOG".into(), "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV".into()];
+    assert_eq!(compile(&notify).unwrap().flags, 2 | 8 | 32);
+}
+
+#[test]
+fn too_long_is_told() {
+    let many = |n: u64| {
+        let args = (0..6).map(|index| SeccompArg { index, value: n << 33 | n, value_two: 0, op: "SCMP_CMP_EQ".into() });
+        SyscallRule { args: args.collect(), ..rule("read", "SCMP_ACT_ALLOW") }
+    };
+    let error = compile(&profile("SCMP_ACT_ERRNO", (0..400).map(many).collect())).unwrap_err();
+    assert!(matches!(error, Error::TooLong(n) if n > 4096), "{error}");
+}
+
+#[test]
+fn bytes_there_and_back() {
+    let program = compile(&default_profile(&[])).unwrap();
+    let bytes = program.to_bytes();
+    assert_eq!(Program::from_bytes(&bytes).unwrap(), program);
+    for bad in [&bytes[..3], &bytes[..4], &bytes[..bytes.len() - 1], &[255; 12], &vec![0; 4 + 8 * 4097]] {
+        assert!(Program::from_bytes(bad).is_err(), "{} bytes", bad.len());
+    }
+}
+
+#[test]
+fn cache_keeps_by_content() {
+    let cache = Cache::default();
+    let one = cache.compile(&default_profile(&[])).unwrap();
+    assert!(Arc::ptr_eq(&one, &cache.compile(&default_profile(&[])).unwrap()));
+    let admin = ["CAP_SYS_ADMIN".to_owned()];
+    assert!(!Arc::ptr_eq(&one, &cache.compile(&default_profile(&admin)).unwrap()));
+    for n in 0..200 {
+        let errno = Seccomp { default_errno_ret: Some(n), ..profile("SCMP_ACT_ERRNO", vec![]) };
+        cache.compile(&errno).unwrap();
+    }
+    assert_eq!(*cache.compile(&default_profile(&[])).unwrap(), *one);
+}
+
+#[test]
+fn tables_hold() {
+    let all: Vec<_> = names().collect();
+    assert!(all.is_sorted() && all.len() > 450);
+    assert_eq!(Arch::X86_64.number("execve"), Some(59));
+    assert_eq!(Arch::X86.number("execve"), Some(11));
+    assert_eq!(Arch::X32.number("execve"), Some(0x4000_0000 | 520));
+    assert_eq!(Arch::Aarch64.number("execve"), Some(221));
+    assert_eq!(Arch::Aarch64.number("open"), None);
+    assert_eq!(Arch::X86_64.number("not_a_call"), None);
+    for name in default_profile(&[]).syscalls.iter().flat_map(|rule| &rule.names) {
+        assert!(all.contains(&name.as_str()) || multiplexed(name).is_some(), "{name} is misspelt");
+    }
+    compile_for(Arch::Aarch64, &default_profile(&[])).unwrap();
+}
