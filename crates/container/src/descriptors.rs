@@ -12,6 +12,12 @@ pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>) -> R
     syscall::descriptors::close_all_but(&keep).during(|| "close the parent's descriptors")
 }
 
+/// Leaves what an owner holds open: a child closes everything at once ([`keep_only`]) before it waits. What lives until then
+/// is a [`ManuallyDrop`](std::mem::ManuallyDrop) from the start, so that no error path closes it a second time.
+pub(crate) fn leave<T>(owner: T) {
+    std::mem::forget(owner);
+}
+
 /// What is left beyond 0, 1, 2 ends at execve.
 pub(crate) fn close_on_exec() -> Result<(), Error> {
     syscall::descriptors::close_on_exec_from(3).during(|| "mark descriptors close-on-exec")

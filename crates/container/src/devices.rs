@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use crate::{
-    Error,
+    Error, descriptors,
     destination::{self, Shape},
     error::During,
     text::inner_path,
@@ -85,7 +85,9 @@ impl Devices {
                 result => result.during(|| format!("create symlink /dev/{}", name.to_string_lossy()))?,
             }
         }
-        self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))
+        self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))?;
+        descriptors::leave(dev);
+        Ok(())
     }
 }
 

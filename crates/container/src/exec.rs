@@ -1,3 +1,5 @@
+use std::mem::ManuallyDrop;
+
 use rustix::{
     fd::{AsFd, BorrowedFd},
     fs::{CWD, Mode, OFlags, openat},
@@ -9,9 +11,9 @@ use syscall::clone::Clone3;
 use crate::{
     Error, Nascent, Stdio,
     error::During,
-    init::detach_from_parent,
+    init::{detach_from_parent, still_needed},
     namespaces::with_children_in,
-    process::{Process, Ready},
+    process::{Last, Process, Ready},
     procfs::Procfs,
     standard,
     sync::{self, ChildEnd},
@@ -104,6 +106,7 @@ impl Command<'_> {
         self.enter_container()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, c"/", flags, Mode::empty()).during(|| "open the container's root")?;
+        let root = ManuallyDrop::new(root);
         let terminal = match self.process.terminal {
             Some(size) => Some(terminal::open(root.as_fd(), &proc, size)?),
             None => None,
@@ -112,8 +115,9 @@ impl Command<'_> {
             terminal.control()?;
         }
         standard::apply(self.stdio, terminal.as_ref(), root.as_fd(), self.process.uid())?;
-        let ready = self.process.become_user(root.as_fd(), proc, false)?;
-        self.sync.ready(terminal.as_ref().map(|terminal| terminal.master.as_fd()))?;
+        let last = Last { keep: still_needed(self.sync, self.joiner, terminal.as_ref()), admin: false };
+        let ready = self.process.become_user(root.as_fd(), &proc, &last)?;
+        terminal::hand_over(terminal, self.sync)?;
         Ok(ready)
     }
 

@@ -1,7 +1,9 @@
 //! The child of [`create`](crate::create()): from a copy of the monitor to a container that only has to execve.
 
+use std::mem::ManuallyDrop;
+
 use rustix::{
-    fd::{AsFd, BorrowedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd},
     fs::Mode,
     process::{DumpableBehavior, set_dumpable_behavior, setsid, umask},
 };
@@ -11,7 +13,7 @@ use crate::{
     destination::{self, Shape},
     error::During,
     namespaces,
-    process::Ready,
+    process::{Last, Ready},
     procfs::Procfs,
     rootfs, standard,
     sync::ChildEnd,
@@ -48,11 +50,11 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
         namespaces::new_cgroup_namespace()?;
     }
     plan.root.part_from_host()?;
-    let root = plan.root.take()?;
+    let root = ManuallyDrop::new(plan.root.take()?);
     let made = plan.mounts.make()?;
     rootfs::enter(root.as_fd())?;
     made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
-    drop(made);
+    descriptors::leave(made);
     plan.devices.make(root.as_fd())?;
     let terminal = open_terminal(plan, root.as_fd(), &proc)?;
     plan.sysctls.apply(&proc)?;
@@ -60,9 +62,10 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     plan.masks.apply(root.as_fd())?;
     plan.root.seal(root.as_fd())?;
     standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
-    let late_admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
-    let ready = plan.process.become_user(root.as_fd(), proc, late_admin)?;
-    birth.sync.ready(terminal.as_ref().map(|terminal| terminal.master.as_fd()))?;
+    let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
+    let last = Last { keep: still_needed(birth.sync, birth.joiner, terminal.as_ref()), admin };
+    let ready = plan.process.become_user(root.as_fd(), &proc, &last)?;
+    terminal::hand_over(terminal, birth.sync)?;
     Ok(ready)
 }
 
@@ -76,6 +79,17 @@ pub(crate) fn detach_from_parent<'fd>(needed: impl Iterator<Item = BorrowedFd<'f
     // Modes of what is created are taken as they are; the process gets its own mask with its user.
     umask(Mode::empty());
     Ok(())
+}
+
+/// Descriptors for the last steps: the socket, the groups still to join (not the v2 folder), the terminal to hand over.
+pub(crate) fn still_needed<'a>(
+    sync: &'a ChildEnd,
+    joiner: &'a cgroup::Joiner,
+    terminal: Option<&'a Terminal>,
+) -> Vec<BorrowedFd<'a>> {
+    let folder = joiner.v2_dir().map(|fd| fd.as_raw_fd());
+    let groups = joiner.descriptors().filter(|fd| Some(fd.as_raw_fd()) != folder);
+    groups.chain([sync.as_fd()]).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
 }
 
 fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Option<Terminal>, Error> {

@@ -14,7 +14,7 @@ use rustix::{
 use syscall::mount_attributes::MountAttributes;
 
 use crate::{
-    Error, destination,
+    Error, descriptors, destination,
     devices::open_null,
     error::During,
     mounts::{attach, filesystem::FileSystem, option::Options},
@@ -44,14 +44,17 @@ impl Masks {
         for path in &self.readonly {
             if let Some(found) = find(root, path)? {
                 protect(&found).during(|| format!("make {path:?} read-only"))?;
+                descriptors::leave(found);
             }
         }
         let mut covers = Covers { root, folder: None, file: None };
         for path in &self.masked {
             if let Some(found) = find(root, path)? {
                 covers.put_on(&found).map_err(|error| error.within(format!("mask {path:?}")))?;
+                descriptors::leave(found);
             }
         }
+        descriptors::leave(covers);
         Ok(())
     }
 }
@@ -68,7 +71,9 @@ fn protect(found: &OwnedFd) -> std::io::Result<()> {
     let tree = clone_tree(found.as_fd(), true)?;
     let attributes = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..Default::default() };
     attributes.apply(&tree, true)?;
-    Ok(attach(tree.as_fd(), found.as_fd())?)
+    attach(tree.as_fd(), found.as_fd())?;
+    descriptors::leave(tree);
+    Ok(())
 }
 
 fn clone_tree(of: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
@@ -97,7 +102,9 @@ impl Covers<'_> {
     fn cover_folder(&mut self, found: &OwnedFd) -> Result<(), Error> {
         if let Some(first) = &self.folder {
             let tree = clone_tree(first.as_fd(), false).during(|| "clone the empty tmpfs")?;
-            return attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs");
+            attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs")?;
+            descriptors::leave(tree);
+            return Ok(());
         }
         let mut options = Options::default();
         options.own.set = MountAttrFlags::MOUNT_ATTR_RDONLY
@@ -117,6 +124,8 @@ impl Covers<'_> {
         }
         let null = self.file.as_ref().map(AsFd::as_fd).unwrap_or(self.root);
         let tree = clone_tree(null, false).during(|| "clone /dev/null")?;
-        attach(tree.as_fd(), found.as_fd()).during(|| "attach /dev/null")
+        attach(tree.as_fd(), found.as_fd()).during(|| "attach /dev/null")?;
+        descriptors::leave(tree);
+        Ok(())
     }
 }

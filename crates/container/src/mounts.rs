@@ -22,7 +22,7 @@ use rustix::{
 
 use self::{bind::Source, cgroup::V1Mount, filesystem::FileSystem, option::Options};
 use crate::{
-    Error,
+    Error, descriptors,
     destination::{self, Shape},
     error::During,
     text::{c_string, inner_path},
@@ -197,6 +197,7 @@ impl Made<'_> {
             self.copy_up(destination.as_fd())?;
         }
         attach(self.tree.as_fd(), destination.as_fd()).during(|| self.mismatch(destination.as_fd()))?;
+        descriptors::leave(destination);
         if let Some(v1) = &self.v1 {
             v1.attach(&self.tree)?;
         }

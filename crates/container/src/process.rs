@@ -16,6 +16,7 @@ use crate::{
     capabilities::{self, Capabilities},
     command,
     credentials::Credentials,
+    descriptors,
     error::During,
     home,
     labels::Labels,
@@ -81,15 +82,15 @@ impl Process {
         self.credentials.uid
     }
 
-    /// Everything up to the wait: becomes the user. `late_admin`: a step after the wait needs `CAP_SYS_ADMIN`.
-    pub(crate) fn become_user(&self, root: BorrowedFd<'_>, proc: Procfs, late_admin: bool) -> Result<Ready<'_>, Error> {
+    /// Everything up to the wait: becomes the user.
+    pub(crate) fn become_user(&self, root: BorrowedFd<'_>, proc: &Procfs, last: &Last<'_>) -> Result<Ready<'_>, Error> {
         let mut environment = self.environment.clone();
         if !environment.iter().any(|variable| variable.to_bytes().starts_with(b"HOME=")) {
             environment.push(home::variable(root, self.uid()));
         }
-        self.labels.apply(&proc)?;
-        // A descriptor of the host's /proc must not be there when the working directory is entered.
-        drop(proc);
+        self.labels.apply(proc)?;
+        // No descriptor of a folder, least of all the host's /proc, may be there when the working directory is entered.
+        descriptors::keep_only(last.keep.iter().copied())?;
         if let Some(personality) = self.personality {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
@@ -98,7 +99,7 @@ impl Process {
         self.capabilities.limit()?;
         let entered = enter_cwd(&self.cwd)?;
         self.credentials.apply()?;
-        let late_admin = late_admin || self.seccomp.is_some() && !self.no_new_privileges;
+        let late_admin = last.admin || self.seccomp.is_some() && !self.no_new_privileges;
         self.capabilities.raise(self.own_capabilities, late_admin)?;
         if !entered {
             chdir(self.cwd.as_c_str()).during(|| format!("enter the working directory {:?}", self.cwd))?;
@@ -111,6 +112,14 @@ impl Process {
         let file = command::find(name, &environment)?;
         Ok(Ready { process: self, file, environment: StringArray::new(environment) })
     }
+}
+
+/// What is still to come when the process has become its user.
+pub(crate) struct Last<'a> {
+    /// Descriptors that are still needed; their owners and all others must not be used any more.
+    pub(crate) keep: Vec<BorrowedFd<'a>>,
+    /// Whether a step after the wait needs `CAP_SYS_ADMIN`.
+    pub(crate) admin: bool,
 }
 
 /// A process that only has to execve.
@@ -132,7 +141,7 @@ impl Ready<'_> {
     }
 
     fn confine(&self) -> Result<(), Error> {
-        crate::descriptors::close_on_exec()?;
+        descriptors::close_on_exec()?;
         if self.process.no_new_privileges {
             self.process.capabilities.apply()?;
             self.filter()

@@ -3,6 +3,8 @@
 //! Everything that is written under /proc for a container goes through this descriptor and never through the container's
 //! `/proc`, which an image or a racing neighbour may have covered (CVE-2025-52881).
 
+use std::mem::ManuallyDrop;
+
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, fstatfs, openat, openat2},
@@ -14,9 +16,9 @@ use crate::{Error, error::During};
 /// Inode number of the root of every procfs.
 const PROC_ROOT_INO: u64 = 1;
 
-/// A procfs that is one.
+/// A procfs that is one. Never closed by its owner (see [`crate::descriptors::leave`]).
 pub(crate) struct Procfs {
-    root: OwnedFd,
+    root: ManuallyDrop<OwnedFd>,
 }
 
 impl Procfs {
@@ -29,13 +31,13 @@ impl Procfs {
         if kind != PROC_SUPER_MAGIC || inode != PROC_ROOT_INO {
             return Err(Error::system("check /proc: it is no procfs", Errno::NODEV));
         }
-        Ok(Self { root })
+        Ok(Self { root: ManuallyDrop::new(root) })
     }
 
     /// Writes a file below, in one write. Nothing mounted over the way is followed.
     pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-        let file = openat2(&self.root, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        let file = openat2(self.root.as_fd(), path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
         match rustix::io::write(&file, value.as_bytes())? {
             n if n == value.len() => Ok(()),
             _ => Err(Errno::IO),
@@ -46,7 +48,7 @@ impl Procfs {
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         use rustix::fd::AsRawFd;
         let link = format!("self/fd/{}", fd.as_raw_fd());
-        openat2(&self.root, link.as_str(), flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+        openat2(self.root.as_fd(), link.as_str(), flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
     }
 }
 

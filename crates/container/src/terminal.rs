@@ -1,5 +1,7 @@
 //! A terminal of the container's own devpts.
 
+use std::mem::ManuallyDrop;
+
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{FileType, FsWord, Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2},
@@ -11,11 +13,12 @@ use rustix::{
 };
 
 use crate::{
-    Error,
+    Error, descriptors,
     destination::{self, Shape},
     error::During,
     mounts::attach,
     procfs::Procfs,
+    sync::ChildEnd,
 };
 
 /// Magic of devpts (`linux/magic.h`).
@@ -26,7 +29,8 @@ const PTMX: (u32, u32) = (5, 2);
 /// Both sides.
 pub(crate) struct Terminal {
     pub(crate) master: OwnedFd,
-    pub(crate) slave: OwnedFd,
+    /// Never closed by its owner (see [`crate::descriptors::leave`]).
+    pub(crate) slave: ManuallyDrop<OwnedFd>,
 }
 
 /// Opens a new terminal. What is at `/dev/pts/ptmx` is checked before it is opened: in a running container it is the
@@ -51,22 +55,31 @@ pub(crate) fn open(root: BorrowedFd<'_>, proc: &Procfs, size: Option<oci::Consol
         let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).during(|| "set the terminal's size")?;
     }
-    Ok(Terminal { master, slave })
+    Ok(Terminal { master, slave: ManuallyDrop::new(slave) })
+}
+
+/// Says that the set-up is done, and gives the master side away; the slave's descriptor is closed already.
+pub(crate) fn hand_over(terminal: Option<Terminal>, sync: &ChildEnd) -> Result<(), Error> {
+    let Some(Terminal { master, .. }) = terminal else { return sync.ready(None) };
+    // Closed here: a child that kept it would be its own terminal's last reader.
+    sync.ready(Some(master.as_fd()))
 }
 
 impl Terminal {
     /// Binds the slave side upon `/dev/console`, from its descriptor (CVE-2025-52565).
     pub(crate) fn mount_console(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let tree = open_tree(&self.slave, c"", flags).during(|| "clone the terminal for /dev/console")?;
+        let tree = open_tree(self.slave.as_fd(), c"", flags).during(|| "clone the terminal for /dev/console")?;
         let dev = destination::find_or_make(root, c"/dev", Shape::Folder)?;
         // Not through a symlink that an image may have there.
         let console = destination::find_or_make(dev.as_fd(), c"/console", Shape::File)?;
-        attach(tree.as_fd(), console.as_fd()).during(|| "mount the terminal on /dev/console")
+        attach(tree.as_fd(), console.as_fd()).during(|| "mount the terminal on /dev/console")?;
+        descriptors::leave((tree, dev, console));
+        Ok(())
     }
 
     /// Makes it the controlling terminal of the calling session leader.
     pub(crate) fn control(&self) -> Result<(), Error> {
-        ioctl_tiocsctty(&self.slave).during(|| "make the terminal the controlling one")
+        ioctl_tiocsctty(self.slave.as_fd()).during(|| "make the terminal the controlling one")
     }
 }

@@ -8,7 +8,7 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen},
 };
 
-use crate::{Error, error::During, mounts::option::Options};
+use crate::{Error, descriptors, error::During, mounts::option::Options};
 
 /// Options of the file systems every container has, so that a wrong word is told before anything is made.
 const KNOWN: [(&str, &[&str]); 7] = [
@@ -75,7 +75,9 @@ impl FileSystem {
             .during(|| format!("set option {key}={} of {:?}", value.as_deref().unwrap_or(""), self.kind))?;
         }
         fsconfig_create(context.as_fd()).during(|| format!("make a new {:?}", self.kind))?;
-        fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.own.set)
-            .during(|| format!("mount a new {:?} with {:?}", self.kind, options.own.set))
+        let tree = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.own.set)
+            .during(|| format!("mount a new {:?} with {:?}", self.kind, options.own.set))?;
+        descriptors::leave(context);
+        Ok(tree)
     }
 }

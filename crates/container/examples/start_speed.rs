@@ -1,0 +1,149 @@
+//! How long a container takes from its spec to its end, and a command in a running one: medians and minima in µs.
+//!
+//! `start_speed [COUNT] [IDLE_MS]`: the spec is what engines write, with the default seccomp profile; run as root. With
+//! `start_speed memory`: the lowest memory limit at which `true` runs.
+
+#[path = "../tests/kernel/bundle.rs"]
+mod bundle;
+#[allow(dead_code)]
+#[path = "../tests/kernel/node.rs"]
+mod node;
+
+use std::{path::Path, time::Duration, time::Instant};
+
+use container::Plan;
+use node::{Node, next, reap};
+use rustix::fd::AsFd;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next();
+    let node = Node::enter();
+    let image = node.image();
+    if first.as_deref() == Some("memory") {
+        lowest_memory(&node, &image);
+    } else {
+        let count = first.and_then(|count| count.parse().ok()).unwrap_or(200);
+        let idle = Duration::from_millis(arguments.next().and_then(|ms| ms.parse().ok()).unwrap_or(0));
+        containers(&node, &image, count, idle);
+        commands(&node, &image, count, idle);
+    }
+    node.leave();
+}
+
+fn spec(args: &[&str], node: &Node) -> (oci::Spec, seccomp::Program) {
+    let mut spec = bundle::spec(args);
+    let path = node.parent.join(&node.number().to_string()).expect("a path");
+    spec.linux.as_mut().expect("linux").cgroups_path = Some(path.as_str().to_owned());
+    let names: Vec<String> = bundle::CAPABILITIES.map(str::to_owned).into();
+    let program = seccomp::compile(&seccomp::default_profile(&names)).expect("the default profile");
+    (spec, program)
+}
+
+fn containers(node: &Node, image: &Path, count: usize, idle: Duration) {
+    let mut laps = Laps::new(&["plan", "create returns", "ready", "executed", "ended", "removed"]);
+    for _ in 0..count {
+        let (spec, program) = spec(&["/bin/true"], node);
+        let mut inputs = node.inputs_of(image);
+        inputs.seccomp = Some(program);
+        std::thread::sleep(idle);
+        laps.start();
+        let plan = Plan::new(&spec, inputs).expect("a plan");
+        laps.lap();
+        let mut nascent = container::create(&node.trees, plan).expect("created");
+        laps.lap();
+        next(&mut nascent).expect("ready");
+        laps.lap();
+        nascent.start().expect("started");
+        next(&mut nascent).expect("executed");
+        laps.lap();
+        assert_eq!(reap(&nascent), 0);
+        laps.lap();
+        nascent.group.remove().expect("removed");
+        laps.lap();
+    }
+    laps.print("container");
+}
+
+fn commands(node: &Node, image: &Path, count: usize, idle: Duration) {
+    let (spec, program) = spec(&["/bin/sleep", "9999"], node);
+    let mut inputs = node.inputs_of(image);
+    inputs.seccomp = Some(program.clone());
+    let (mut target, _) = node.create(spec, inputs).expect("created");
+    target.start().expect("started");
+    next(&mut target).expect("executed");
+    let mut laps = Laps::new(&["group made", "exec returns", "ready", "executed", "ended", "removed"]);
+    let process = bundle::process(&["/bin/true"]);
+    for number in 0..count {
+        std::thread::sleep(idle);
+        laps.start();
+        let group = target.group.exec_group(&format!("exec-{number}")).expect("a group");
+        laps.lap();
+        let stdio = container::Stdio::default();
+        let mut nascent = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(&program)).expect("exec");
+        laps.lap();
+        next(&mut nascent).expect("ready");
+        laps.lap();
+        next(&mut nascent).expect("executed");
+        laps.lap();
+        assert_eq!(reap(&nascent), 0);
+        laps.lap();
+        nascent.group.remove().expect("removed");
+        laps.lap();
+    }
+    laps.print("exec");
+    node.end(target);
+}
+
+fn lowest_memory(node: &Node, image: &Path) {
+    for kib in (4..=1024).step_by(4) {
+        let runs = (0..10).all(|_| {
+            let (mut spec, program) = spec(&["/bin/true"], node);
+            let resources = spec.linux.as_mut().expect("linux").resources.get_or_insert_default();
+            resources.memory.get_or_insert_default().limit = Some(kib << 10);
+            let mut inputs = node.inputs_of(image);
+            inputs.seccomp = Some(program);
+            let (mut nascent, _) = node.create(spec, inputs).expect("created");
+            let executed = nascent.start().and_then(|()| next(&mut nascent)).is_ok();
+            let code = reap(&nascent);
+            nascent.group.remove().expect("removed");
+            executed && code == 0
+        });
+        if runs {
+            println!("`true` runs ten of ten times with a memory limit of {kib} KiB");
+            return;
+        }
+    }
+}
+
+/// Times since the start of each round, by name.
+struct Laps {
+    names: Vec<&'static str>,
+    times: Vec<Vec<Duration>>,
+    start: Instant,
+    at: usize,
+}
+
+impl Laps {
+    fn new(names: &[&'static str]) -> Self {
+        Self { names: names.to_vec(), times: vec![Vec::new(); names.len()], start: Instant::now(), at: 0 }
+    }
+
+    fn start(&mut self) {
+        self.at = 0;
+        self.start = Instant::now();
+    }
+
+    fn lap(&mut self) {
+        self.times[self.at].push(self.start.elapsed());
+        self.at += 1;
+    }
+
+    fn print(&mut self, what: &str) {
+        println!("{what}, µs since its start: median [min]");
+        for (name, times) in self.names.iter().zip(&mut self.times) {
+            times.sort();
+            println!("  {name:15} {:6} [{}]", times[times.len() / 2].as_micros(), times[0].as_micros());
+        }
+    }
+}
