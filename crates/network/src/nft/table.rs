@@ -147,6 +147,11 @@ fn sets(t: &mut Transaction, family: Family) {
                 m.big_endian(7, length);
             }
             m.big_endian(10, id);
+            if set.key.0 == IFNAME {
+                // For those who list the table: the key is in the machine's byte order (a tag, its length, and 1).
+                let [a, b, c, d] = 1u32.to_ne_bytes();
+                m.bytes(13, &[0, 4, a, b, c, d]);
+            }
         });
     }
 }
