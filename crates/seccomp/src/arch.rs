@@ -1,7 +1,5 @@
 //! Architectures, and the numbers of system calls on each.
 
-use std::{collections::HashMap, sync::OnceLock};
-
 use crate::Error;
 
 /// What x32 calls have set in their number.
@@ -45,8 +43,8 @@ impl Arch {
 
     /// The number of a call, as the filter sees it.
     pub(crate) fn number(self, name: &str) -> Option<u32> {
-        let number = *numbers().get(name)?.get(self as usize)?;
-        let number = u32::try_from(number).ok()?;
+        let row = ROWS.binary_search_by(|row| row.name.cmp(name)).ok()?;
+        let number = u32::try_from(ROWS[row].numbers[self as usize]).ok()?;
         Some(if self == Self::X32 { number | X32_BIT } else { number })
     }
 }
@@ -80,7 +78,7 @@ pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
         | "SCMP_ARCH_SHEB" => None,
         other => {
             return Err(Error::Unknown {
-                field: "architectures",
+                field: "architectures".into(),
                 value: other.to_owned(),
                 known: "SCMP_ARCH_X86_64, SCMP_ARCH_X86, SCMP_ARCH_X32, SCMP_ARCH_AARCH64, … of the runtime spec",
             });
@@ -88,29 +86,65 @@ pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
     })
 }
 
-/// Written by `generate-syscalls.sh`.
+/// Written by `generate-syscalls.sh`: sorted by name.
 const SYSCALLS: &str = include_str!("syscalls.txt");
 
-fn numbers() -> &'static HashMap<&'static str, [i16; 4]> {
-    static NUMBERS: OnceLock<HashMap<&'static str, [i16; 4]>> = OnceLock::new();
-    NUMBERS.get_or_init(|| {
-        let row = |line: &'static str| {
-            let mut words = line.split(' ');
-            let name = words.next()?;
-            let mut numbers = [-1; 4];
-            for (number, word) in numbers.iter_mut().zip(words) {
-                *number = word.parse().unwrap_or(-1);
+#[derive(Clone, Copy)]
+struct Row {
+    name: &'static str,
+    /// By `Arch`; -1: it has none there.
+    numbers: [i16; 4],
+}
+
+/// Parsed by the compiler, so that a program that compiles one profile in its life does not pay for the table.
+static ROWS: [Row; ROW_COUNT] = rows();
+
+const ROW_COUNT: usize = {
+    let (mut lines, mut at) = (0, 0);
+    while at < SYSCALLS.len() {
+        lines += (SYSCALLS.as_bytes()[at] == b'\n') as usize;
+        at += 1;
+    }
+    lines
+};
+
+const fn rows() -> [Row; ROW_COUNT] {
+    let text = SYSCALLS.as_bytes();
+    let mut rows = [Row { name: "", numbers: [-1; 4] }; ROW_COUNT];
+    let (mut at, mut row) = (0, 0);
+    while row < ROW_COUNT {
+        let start = at;
+        while text[at] != b' ' {
+            at += 1;
+        }
+        rows[row].name = SYSCALLS.split_at(at).0.split_at(start).1;
+        let mut column = 0;
+        while column < 4 {
+            // One space before each column.
+            at += 1;
+            if text[at] == b'-' {
+                at += 1;
+            } else {
+                let mut number = 0;
+                while text[at].is_ascii_digit() {
+                    number = number * 10 + (text[at] - b'0') as i16;
+                    at += 1;
+                }
+                rows[row].numbers[column] = number;
             }
-            Some((name, numbers))
-        };
-        SYSCALLS.lines().filter_map(row).collect()
-    })
+            column += 1;
+        }
+        assert!(text[at] == b'\n');
+        at += 1;
+        row += 1;
+    }
+    rows
 }
 
 /// The names of all calls, for tests over the whole table.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    SYSCALLS.lines().filter_map(|line| line.split(' ').next())
+    ROWS.iter().map(|row| row.name)
 }
 
 /// The call and its first argument by which i386 programs can reach this call too.

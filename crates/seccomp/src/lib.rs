@@ -11,8 +11,11 @@
 //! - calls newer than any the profile names get `ENOSYS`, unless the default lets them through;
 //! - without flags the filter is loaded with `SECCOMP_FILTER_FLAG_SPEC_ALLOW`.
 //!
-//! What is stricter: a call of an architecture that is not named kills the process (not just its thread), and a rule that
-//! permits some arguments of `socket` & co. does not permit all of them to i386 programs through `socketcall`.
+//! What differs from libseccomp on purpose:
+//! - a call of an architecture that is not named kills the process, not just its thread;
+//! - a rule that permits some arguments of `socket` & co. does not permit all of them to i386 programs through `socketcall`;
+//! - rules with conditions for one call are tried in their order, where libseccomp's order depends on what it merges;
+//! - calls are known up to Linux 7, whatever libseccomp the machine has, and libseccomp is not needed.
 //!
 //! ```
 //! let profile = seccomp::default_profile(&["CAP_NET_BIND_SERVICE".to_owned()]);

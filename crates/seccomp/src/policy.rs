@@ -45,10 +45,11 @@ pub(crate) struct Policy {
 
 impl Policy {
     pub(crate) fn parse(native: Arch, profile: &Seccomp) -> Result<Self, Error> {
-        let default = Action::parse("defaultAction", &profile.default_action, profile.default_errno_ret)?;
+        let default =
+            Action::parse(["defaultAction", "defaultErrnoRet"], &profile.default_action, profile.default_errno_ret)?;
         if default.is_notify() {
             let reason = "SCMP_ACT_NOTIFY would stop the runtime itself; use it in rules".to_owned();
-            return Err(Error::Invalid { field: "defaultAction", reason });
+            return Err(Error::Invalid { field: "defaultAction".into(), reason });
         }
         let section = |arch| Section { arch, calls: BTreeMap::new(), last: None };
         let mut policy = Self {
@@ -59,8 +60,8 @@ impl Policy {
             flags: rule::flags(profile)?,
         };
         let mut notifies = false;
-        for rule in &profile.syscalls {
-            notifies |= policy.add(rule)?;
+        for (index, rule) in profile.syscalls.iter().enumerate() {
+            notifies |= policy.add(rule).map_err(|error| error.of_rule(index, &rule.names))?;
         }
         policy.flags = rule::notify_flags(policy.flags, notifies)?;
         Ok(policy)
@@ -68,17 +69,18 @@ impl Policy {
 
     /// Whether the rule notifies.
     fn add(&mut self, rule: &SyscallRule) -> Result<bool, Error> {
-        let action = Action::parse("syscalls.action", &rule.action, rule.errno_ret)?;
-        let conditions = rule.args.iter().map(Condition::parse).collect::<Result<Vec<_>, _>>()?;
+        let action = Action::parse(["action", "errnoRet"], &rule.action, rule.errno_ret)?;
+        let conditions =
+            rule.args.iter().enumerate().map(|(at, arg)| Condition::parse(at, arg)).collect::<Result<Vec<_>, _>>()?;
         let alternatives = alternatives(conditions);
         for name in &rule.names {
             if name.is_empty() {
-                return Err(Error::Invalid { field: "syscalls.names", reason: "a name is empty".into() });
+                return Err(Error::Invalid { field: "names".into(), reason: "a name is empty".into() });
             }
             if action.is_notify() && name == "write" {
                 let reason =
                     "SCMP_ACT_NOTIFY on write would stop the runtime before the agent has the listener".to_owned();
-                return Err(Error::Invalid { field: "syscalls", reason });
+                return Err(Error::Invalid { field: "action".into(), reason });
             }
             for section in &mut self.sections {
                 section.add(name, action, &alternatives, self.default);

@@ -27,10 +27,11 @@ impl Action {
     pub(crate) const ALLOW: Self = Self(0x7fff_0000);
     pub(crate) const ENOSYS: Self = Self(Self::ERRNO | libc::ENOSYS as u32);
 
-    pub(crate) fn parse(field: &'static str, name: &str, errno: Option<u32>) -> Result<Self, Error> {
+    /// `fields`: what the action and its errno are called where they stand.
+    pub(crate) fn parse(fields: [&str; 2], name: &str, errno: Option<u32>) -> Result<Self, Error> {
         let data = |largest: u32| match errno.unwrap_or(EPERM) {
             n if n <= largest => Ok(n),
-            n => Err(Error::Invalid { field: "errnoRet", reason: format!("{n} is more than {largest}") }),
+            n => Err(Error::Invalid { field: fields[1].into(), reason: format!("{n} is more than {largest}") }),
         };
         Ok(match name {
             "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => Self::KILL_THREAD,
@@ -43,7 +44,7 @@ impl Action {
             "SCMP_ACT_NOTIFY" => Self::NOTIFY,
             other => {
                 return Err(Error::Unknown {
-                    field,
+                    field: fields[0].into(),
                     value: other.to_owned(),
                     known: "SCMP_ACT_ALLOW, SCMP_ACT_ERRNO, SCMP_ACT_KILL, SCMP_ACT_KILL_THREAD, SCMP_ACT_KILL_PROCESS, \
                             SCMP_ACT_TRAP, SCMP_ACT_TRACE, SCMP_ACT_LOG, SCMP_ACT_NOTIFY",
@@ -85,10 +86,11 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    pub(crate) fn parse(arg: &SeccompArg) -> Result<Self, Error> {
+    /// `at`: which of its rule's arguments.
+    pub(crate) fn parse(at: usize, arg: &SeccompArg) -> Result<Self, Error> {
         if arg.index > 5 {
-            let reason = format!("index {} is more than 5", arg.index);
-            return Err(Error::Invalid { field: "syscalls.args", reason });
+            let reason = format!("{} is more than 5", arg.index);
+            return Err(Error::Invalid { field: format!("args[{at}].index"), reason });
         }
         let op = match arg.op.as_str() {
             "SCMP_CMP_NE" => Op::Ne,
@@ -100,7 +102,7 @@ impl Condition {
             "SCMP_CMP_MASKED_EQ" => Op::MaskedEq,
             other => {
                 return Err(Error::Unknown {
-                    field: "syscalls.args.op",
+                    field: format!("args[{at}].op"),
                     value: other.to_owned(),
                     known: "SCMP_CMP_EQ, SCMP_CMP_NE, SCMP_CMP_LT, SCMP_CMP_LE, SCMP_CMP_GT, SCMP_CMP_GE, SCMP_CMP_MASKED_EQ",
                 });
@@ -125,7 +127,7 @@ pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
             "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV" => FLAG_WAIT_KILLABLE_RECV,
             other => {
                 return Err(Error::Unknown {
-                    field: "flags",
+                    field: "flags".into(),
                     value: other.to_owned(),
                     known: "SECCOMP_FILTER_FLAG_TSYNC, SECCOMP_FILTER_FLAG_LOG, SECCOMP_FILTER_FLAG_SPEC_ALLOW, \
                             SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
@@ -143,7 +145,7 @@ pub(crate) fn notify_flags(flags: u32, notifies: bool) -> Result<u32, Error> {
     }
     if flags & FLAG_WAIT_KILLABLE_RECV != 0 {
         let reason = "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV needs a rule with SCMP_ACT_NOTIFY".to_owned();
-        return Err(Error::Invalid { field: "flags", reason });
+        return Err(Error::Invalid { field: "flags".into(), reason });
     }
     Ok(flags)
 }

@@ -1,7 +1,11 @@
 //! The kernel takes the filters and does what they say. A filter is a thread's own, so each test loads it in one.
 
 use oci::{Seccomp, SyscallRule};
-use rustix::io::Errno;
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketType, socket},
+    process::{PidfdFlags, getpid, pidfd_open},
+};
 use syscall::{
     namespace::{ThreadNamespace, unshare_thread},
     seccomp::load_filter,
@@ -21,6 +25,42 @@ fn default_profile_loads() {
         let refused = unshare_thread(ThreadNamespace::Network).expect_err("a new namespace is refused");
         assert_eq!(refused.raw_os_error(), Some(Errno::PERM.raw_os_error()));
         rustix::fs::stat("/").expect("ordinary calls go on");
+    });
+}
+
+#[test]
+fn default_profile_looks_at_arguments() {
+    let program = seccomp::compile(&seccomp::default_profile(&[])).unwrap();
+    in_thread(|| {
+        let socket = |family| socket(AddressFamily::from_raw(family), SocketType::STREAM, None).map(drop);
+        let (unix, algorithms, machines) = (1, 38, 40);
+        load_filter(&program.filter, program.flags).expect("the kernel takes it (needs CAP_SYS_ADMIN)");
+        assert_eq!(socket(unix), Ok(()));
+        assert_eq!(socket(algorithms), Err(Errno::PERM));
+        assert_eq!(socket(machines), Err(Errno::PERM));
+        // The C library asks for clone3 first and takes clone for ENOSYS only.
+        assert_eq!(std::thread::spawn(|| 7).join().expect("the thread ends"), 7);
+    });
+}
+
+#[test]
+fn newer_calls_do_not_exist() {
+    let number = |name: &str| {
+        let row =
+            include_str!("../src/syscalls.txt").lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        row.split(' ').next()?.parse::<u32>().ok()
+    };
+    let pidfd = number("pidfd_open").expect("in the table");
+    // The default profile as one of Linux 5.2 would have been: pidfd_open came with 5.3.
+    let mut profile = seccomp::default_profile(&[]);
+    for rule in &mut profile.syscalls {
+        rule.names.retain(|name| number(name).is_none_or(|number| number < pidfd));
+    }
+    let program = seccomp::compile(&profile).unwrap();
+    in_thread(|| {
+        load_filter(&program.filter, program.flags).expect("the kernel takes it (needs CAP_SYS_ADMIN)");
+        let opened = pidfd_open(getpid(), PidfdFlags::empty()).map(drop);
+        assert_eq!(opened, Err(Errno::NOSYS));
     });
 }
 
