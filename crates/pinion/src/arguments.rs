@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Version(command::version::Args),
     /// Run the daemon
     Serve(command::serve::Args),
+    /// Remove every pod, image, network and folder, with the daemon ended before
+    Reset(command::reset::Args),
     /// Show or check the daemon's configuration
     Config(command::config::Args),
     /// Print a completion script for a shell

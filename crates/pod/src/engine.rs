@@ -48,7 +48,7 @@ pub struct EngineStatus {
 
 /// The engine. Cheap to clone. Dropping the last clone leaves containers running.
 #[derive(Clone)]
-pub struct Engine(Arc<Inner>);
+pub struct Engine(pub(crate) Arc<Inner>);
 
 impl Engine {
     /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves. Needs a runtime with I/O and

@@ -35,6 +35,7 @@ mod names;
 mod process;
 mod reconcile;
 mod recover;
+mod reset;
 mod sandbox;
 mod session;
 mod state;

@@ -13,6 +13,7 @@ pub(crate) mod logs;
 pub(crate) mod pods;
 pub(crate) mod ps;
 pub(crate) mod pull;
+pub(crate) mod reset;
 pub(crate) mod rm;
 pub(crate) mod rmi;
 pub(crate) mod run;
@@ -35,6 +36,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { socket, json, command } = arguments;
     match command {
         Command::Serve(args) => serve::run(args, socket),
+        Command::Reset(args) => reset::run(args, socket),
         Command::Config(args) => config::run(args, json),
         Command::Completions(args) => completions::run(&args),
         command => {
@@ -74,6 +76,8 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Load(args) => load::run(client, args).await,
         Command::Save(args) => save::run(client, args).await,
         Command::Info(_) => info::run(client).await,
-        Command::Serve(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => Ok(0),
+        Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
+            Ok(0)
+        }
     }
 }

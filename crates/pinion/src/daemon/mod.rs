@@ -32,6 +32,22 @@ const THREADS_MAX: usize = 8;
 /// Runs the daemon until it is told to end.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     logging::start(&config.log)?;
+    on_threads(config, run)
+}
+
+/// Takes away all that a daemon with this configuration made. It must have ended.
+pub(crate) fn reset(config: Config) -> Result<(), Failure> {
+    on_threads(config, async |config, monitor| {
+        let engine = pod::Engine::open(engine_config(&config, monitor)).await;
+        let outcome = match engine {
+            Ok(engine) => engine.reset().await,
+            Err(error) => Err(error),
+        };
+        outcome.map_err(|error| Failure::daemon(error.to_string()))
+    })
+}
+
+fn on_threads(config: Config, work: impl AsyncFnOnce(Config, PathBuf) -> Result<(), Failure>) -> Result<(), Failure> {
     limits::raise_open_files();
     limits::bound_memory();
     let monitor = monitor::find(config.monitor.as_deref())?;
@@ -42,7 +58,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
     let _lock = lock::Lock::take(&config.state_dir)?;
-    runtime.block_on(run(config, monitor))?;
+    runtime.block_on(work(config, monitor))?;
     // Blocking work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())

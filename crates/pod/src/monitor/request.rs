@@ -1,6 +1,6 @@
 //! The requests, typed: what goes out, what comes back, and what is taken into custody on the way.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, atomic::Ordering};
 
 use monitor_api::{
     Attach, Attachments, Create, Exec, ExitStatus, Holding, HoldingState, Kill, KillScope, NamespaceKind, PodInit,
@@ -190,6 +190,21 @@ impl Monitor {
     pub(crate) async fn release(&self, key: &str) -> Result<(), Error> {
         self.custody().release(key);
         self.repeat(|| Request::Release { key: key.to_owned() }, || Ok(Attachments::new())).await
+    }
+
+    /// Ends the monitor, which must hold nothing any more, and starts no other.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` while it holds something.
+    pub(crate) async fn shutdown(&self) -> Result<(), Error> {
+        let link = self.link().await?;
+        self.0.over.store(true, Ordering::Release);
+        if let Err(error) = link.ask(Request::Shutdown, Attachments::new()).await {
+            self.0.over.store(false, Ordering::Release);
+            return Err(error);
+        }
+        link.closed().await;
+        Ok(())
     }
 
     /// Takes over what no monitor holds any more.

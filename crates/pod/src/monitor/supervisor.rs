@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,6 +47,8 @@ pub(super) struct Inner {
     pub(super) custody: Custody,
     pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
     events: mpsc::UnboundedSender<Event>,
+    /// No monitor is wanted any more.
+    pub(super) over: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -69,6 +74,7 @@ impl Monitor {
             custody: Custody::default(),
             execs: Mutex::new(HashMap::new()),
             events,
+            over: AtomicBool::new(false),
         });
         let connected = inner.connect(None).await?;
         let holdings = connected.link.inventory().await?;
@@ -181,6 +187,9 @@ async fn supervise(inner: std::sync::Weak<Inner>, first: Connected, notices: mps
         connected.link.closed().await;
         let Some(inner) = inner.upgrade() else { return };
         inner.link.send_replace(None);
+        if inner.over.load(Ordering::Acquire) {
+            return;
+        }
         inner.execs.lock().unwrap_or_else(PoisonError::into_inner).clear();
         tracing::warn!(pid = connected.welcome.pid, "the connection to the monitor broke");
         let before = Arc::clone(&connected.pidfd);

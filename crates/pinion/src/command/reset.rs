@@ -1,0 +1,20 @@
+use std::path::PathBuf;
+
+use super::serve;
+use crate::{Failure, daemon};
+
+/// Arguments of `pinion reset`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do it: there is no way back
+    #[arg(long, required = true)]
+    yes: bool,
+    #[command(flatten)]
+    serve: serve::Args,
+}
+
+pub(crate) fn run(args: Args, socket: Option<PathBuf>) -> Result<u8, Failure> {
+    debug_assert!(args.yes, "clap requires it");
+    daemon::reset(args.serve.config(socket)?)?;
+    Ok(0)
+}

@@ -1,0 +1,54 @@
+//! Taking everything away again: the opposite of a node's first pod.
+
+use std::{fs, io, path::Path};
+
+use rustix::{
+    io::Errno,
+    mount::{UnmountFlags, unmount},
+};
+
+use crate::{Engine, Error, engine::blocking, error::failed};
+
+impl Engine {
+    /// Removes every pod and container, the images, the built-in network, the monitor, and the folders of state and
+    /// data. No other engine may use these folders meanwhile; this one serves nothing after it.
+    ///
+    /// # Errors
+    /// The first step that failed; what was removed before stays removed, and a second call goes on from there.
+    pub async fn reset(self) -> Result<(), Error> {
+        for sandbox in self.sandboxes() {
+            self.remove_sandbox(&sandbox.id).await?;
+        }
+        for image in self.images().list() {
+            self.images().remove(&image.id).await?;
+        }
+        let inner = &self.0;
+        inner.network.teardown().await.map_err(failed("remove the pods' network"))?;
+        inner.monitor.shutdown().await?;
+        let config = inner.config.clone();
+        drop(self);
+        blocking(move || {
+            leave(&config.state_dir)?;
+            remove_tree(&config.data_dir)
+        })
+        .await
+    }
+}
+
+/// Removes the folder, and the tmpfs that may have been mounted on it.
+fn leave(root: &Path) -> Result<(), Error> {
+    match unmount(root, UnmountFlags::DETACH) {
+        // EINVAL: it was on a tmpfs before.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => remove_tree(root),
+        Err(error) => Err(failed(format_args!("unmount {}", root.display()))(error)),
+    }
+}
+
+fn remove_tree(root: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(root) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed(format_args!("remove {}", root.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
