@@ -25,7 +25,7 @@ async fn an_image_of_every_compression() {
     let heard = seen.clone();
     let pulled = store.pull(&name, None, Some(Arc::new(move |p| heard.lock().unwrap().push(p)))).await.unwrap();
     assert_eq!(pulled.id, id.as_str());
-    assert_eq!(pulled.repo_tags, [name.clone()]);
+    assert_eq!(pulled.repo_tags, std::slice::from_ref(&name));
     assert_eq!(pulled.repo_digests, [format!("{}@{manifest}", registry.name("a/b"))]);
     assert_eq!((pulled.config.env.as_slice(), pulled.config.user.as_str()), (&["A=b".to_owned()][..], "1000"));
     let done = seen.lock().unwrap().iter().filter(|p| p.stage == Stage::Done && p.done == p.total).count();
@@ -176,4 +176,40 @@ async fn a_tag_that_moved_leaves_the_old_image_without_it() {
     assert!(store.find(&new.id).unwrap().is_some());
     store.prepare("k", &new.id).unwrap();
     store.mount("k", false).unwrap();
+}
+
+/// Passes connections on to `upstream`, and breaks each after `most` bytes of answers. Counts those bytes.
+async fn breaking_proxy(upstream: String, most: u64, passed: Arc<AtomicUsize>) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (upstream, passed) = (upstream.clone(), passed.clone());
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (from_server, mut to_server) = tokio::net::TcpStream::connect(upstream).await.unwrap().into_split();
+                let asking = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+                let count = tokio::io::copy(&mut from_server.take(most), &mut to_client).await.unwrap_or(0);
+                passed.fetch_add(count as usize, Ordering::Relaxed);
+                let _ = to_client.shutdown().await;
+                asking.abort();
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_breaks_goes_on_where_it_was() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let image = TestImage::new().layer(Tar::new().file("big", 0o644, &body).done(), Compression::None);
+    registry.push("a", "1", &image).await;
+    let passed = Arc::new(AtomicUsize::new(0));
+    let proxy = breaking_proxy(registry.address.clone(), 500_000, passed.clone()).await;
+    let store = open(dir.path());
+    store.pull(&format!("{proxy}/a:1"), None, None).await.unwrap();
+    let passed = passed.load(Ordering::Relaxed);
+    assert!(passed < 6_000_000, "{passed} bytes for a layer of 3 MB: it began anew");
 }

@@ -168,7 +168,7 @@ impl Session {
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }
-        request.send().await.map_err(|cause| unreachable(endpoint, &cause))
+        request.send().await.map_err(|cause| unreachable(endpoint, cause))
     }
 
     /// Gets a token as the endpoint's challenge says. Credentials go to the host they are for, not to its mirrors.
@@ -226,42 +226,11 @@ fn wait(headers: &HeaderMap, tried: u32) -> Duration {
     asked.unwrap_or(Duration::from_millis(250 << tried)).min(WAIT_MAX)
 }
 
-fn unreachable(endpoint: &Endpoint, cause: &reqwest::Error) -> Error {
+fn unreachable(endpoint: &Endpoint, cause: reqwest::Error) -> Error {
     let shown = endpoint.shown();
-    let why = chain(&cause.without_url_ref());
     let what = if cause.is_connect() { "connect to" } else { "ask" };
-    Error::unavailable(format!("{what} registry {shown}: {why}"))
-}
-
-/// Shows an error without the URL, whose query may hold a secret.
-trait WithoutUrl {
-    fn without_url_ref(&self) -> Shown<'_>;
-}
-
-#[derive(Debug)]
-struct Shown<'a>(&'a reqwest::Error);
-
-impl WithoutUrl for reqwest::Error {
-    fn without_url_ref(&self) -> Shown<'_> {
-        Shown(self)
-    }
-}
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            error if error.is_timeout() => "timed out",
-            error if error.is_redirect() => "redirect refused",
-            error if error.is_connect() => "no connection",
-            _ => "request failed",
-        })
-    }
-}
-
-impl std::error::Error for Shown<'_> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(self.0)
-    }
+    // Not the URL: its query may hold a secret.
+    Error::unavailable(format!("{what} registry {shown}: {}", chain(&cause.without_url())))
 }
 
 /// A body of at most `most` bytes.
@@ -275,7 +244,10 @@ pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
             Err(cause) => {
-                return Err(Error::unavailable(format!("the registry's answer broke off: {}", chain(&Shown(&cause)))));
+                return Err(Error::unavailable(format!(
+                    "the registry's answer broke off: {}",
+                    chain(&cause.without_url())
+                )));
             }
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn overlay(key: &str, lower: &[PathBuf], dir: &Path, readonly: bool) 
         set_folder(&overlay, option, &path, &folder)
             .map_err(|cause| failed(format!("{option} {}", path.display()), cause))?;
     }
-    // volatile: no sync at unmount (FACTS of every engine: it costs more than the mount). index and metacopy off, redirects
+    // volatile: no sync at unmount (it costs more than the mount itself). index and metacopy off, redirects
     // neither made nor followed: layers stay plain trees that other tools read, and a hostile layer's attributes say nothing.
     fsconfig_set_flag(overlay.as_fd(), "volatile").map_err(|cause| failed("volatile".into(), cause))?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {

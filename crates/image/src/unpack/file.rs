@@ -47,7 +47,7 @@ impl Unpacker {
         while left > 0 {
             let at = self.chunks.passed();
             let chunk = match self.chunks.fill() {
-                Ok(chunk) if chunk.is_empty() => {
+                Ok([]) => {
                     return Err(Error::corrupt(format!("{}: the archive ends in the middle of it", naming(path))));
                 }
                 Ok(chunk) => chunk,

@@ -1,5 +1,5 @@
 //! What the tests of this crate share: a real registry, and images made on the spot.
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
     io::{BufRead, BufReader, Write},
