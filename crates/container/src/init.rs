@@ -52,6 +52,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     plan.root.part_from_host()?;
     let root = ManuallyDrop::new(plan.root.take()?);
     let made = plan.mounts.make()?;
+    plan.root.part_from_host_at_last()?;
     rootfs::enter(root.as_fd())?;
     made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
     descriptors::leave(made);

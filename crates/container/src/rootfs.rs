@@ -68,15 +68,20 @@ impl Root {
         }
     }
 
-    /// In the child's new mount namespace, first: nothing that is mounted here reaches the caller's. With slave, and not
-    /// private, what the host mounts later still reaches volumes that ask for it.
+    /// In the child's new mount namespace, before mounts are made: nothing that is mounted here reaches the caller's. With
+    /// slave, and not private, what the host mounts later still reaches volumes that ask for it. Where the spec wants
+    /// shared, clones of the host's mounts must be made as peers first.
     pub(crate) fn part_from_host(&self) -> Result<(), Error> {
-        let shared = self.propagation.is_some_and(|p| p.flags == MountPropagationFlags::SHARED);
-        if shared {
-            return Ok(());
-        }
-        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-            .during(|| "make the mounts of the new namespace slaves of the host's")
+        if self.wants_shared() { Ok(()) } else { slave_all() }
+    }
+
+    /// After mounts were made, before any is attached or taken off.
+    pub(crate) fn part_from_host_at_last(&self) -> Result<(), Error> {
+        if self.wants_shared() { slave_all() } else { Ok(()) }
+    }
+
+    fn wants_shared(&self) -> bool {
+        self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::SHARED)
     }
 
     /// The root as a detached mount that can be pivoted into.
@@ -108,6 +113,11 @@ impl Root {
         }
         Ok(())
     }
+}
+
+fn slave_all() -> Result<(), Error> {
+    mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .during(|| "make the mounts of the new namespace slaves of the host's")
 }
 
 /// Makes `root` the root of this mount namespace and drops what was there.

@@ -6,7 +6,11 @@ use std::ffi::CString;
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Mode, mkdirat, symlinkat},
-    mount::{MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree},
+    io::Errno,
+    mount::{
+        MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change,
+        move_mount, open_tree,
+    },
 };
 use syscall::mount_attributes::MountAttributes;
 
@@ -46,14 +50,18 @@ impl V1Trees {
 
     /// The container's group of every tree, detached.
     fn clone_groups(&self) -> Result<Vec<(&str, OwnedFd)>, Error> {
+        mount_change(SCRATCH, MountPropagationFlags::PRIVATE).during(|| "make /proc private")?;
         let mut trees = Vec::with_capacity(self.names.len());
         for name in &self.names {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
             mount(c"cgroup", SCRATCH, c"cgroup", flags, Some(name.as_c_str()))
                 .during(|| format!("mount the cgroup tree {name:?}"))?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let tree = open_tree(CWD, self.group.as_c_str(), flags)
-                .during(|| format!("clone the container's group of the cgroup tree {name:?}"))?;
+            let tree = match open_tree(CWD, self.group.as_c_str(), flags) {
+                // A tree that the host has nowhere mounted: nobody made a group in it.
+                Err(Errno::NOENT) => continue,
+                tree => tree.during(|| format!("clone the container's group of the cgroup tree {name:?}"))?,
+            };
             let name = name.to_str().unwrap_or_default();
             trees.push((name.strip_prefix("name=").unwrap_or(name), tree));
         }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use rustix::{
     fs::CWD,
-    mount::{OpenTreeFlags, open_tree},
+    mount::{MountPropagationFlags, OpenTreeFlags, open_tree},
 };
 use serde_json::json;
 
@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = crate::cases![
     cgroup_tree_is_the_containers,
     mount_table,
     working_directory_is_made,
+    nothing_reaches_a_shared_host,
 ];
 
 fn mount(entry: serde_json::Value) -> oci::Mount {
@@ -184,4 +185,21 @@ fn working_directory_is_made(node: &Node) {
     let process = spec.process.as_mut().expect("process");
     (process.cwd, process.user.uid) = ("/closed".into(), 1000);
     assert_eq!(node.run(spec, node.inputs_of(&image)).expect("runs").stdout, "/closed", "root enters it for the user");
+}
+
+/// With a host whose mounts are shared, as systemd makes them, and a root that shall be shared: the host's table stays.
+fn nothing_reaches_a_shared_host(node: &Node) {
+    let change = |flags| rustix::mount::mount_change(c"/", flags | MountPropagationFlags::REC).expect("propagation");
+    change(MountPropagationFlags::SHARED);
+    let before = crate::node::mount_count();
+    for propagation in [None, Some("shared"), Some("rslave"), Some("private")] {
+        let script = "grep -E '^[0-9]+ [0-9]+ [0-9:]+ /image-[0-9]+ / ' /proc/self/mountinfo | grep -c shared:";
+        let out = node.shell(script, |spec| {
+            spec.linux.as_mut().expect("linux").rootfs_propagation = propagation.map(str::to_owned);
+        });
+        assert_eq!(crate::node::mount_count(), before, "{propagation:?}");
+        let expected = if propagation == Some("shared") { "1" } else { "0" };
+        assert_eq!(out.stdout, expected, "{propagation:?}: {}", out.stderr);
+    }
+    change(MountPropagationFlags::PRIVATE);
 }
