@@ -18,7 +18,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
     let container = engine.container(id)?;
     let told = |e: Error| e.during(format_args!("attach to container {}", container.id()));
     let config = container.config();
-    if !container.is_running() {
+    if !container.has_streams() {
         return Err(told(Error::state("it does not run")));
     }
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);

@@ -165,6 +165,11 @@ impl Container {
         Ok(self.group.get_or_init(|| opened))
     }
 
+    /// Set up and not ended: its streams are there, whether or not its program runs yet.
+    pub(crate) fn has_streams(&self) -> bool {
+        matches!(self.record.borrow().phase, ContainerPhase::Created | ContainerPhase::Starting | ContainerPhase::Running)
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.record.borrow().phase, ContainerPhase::Starting | ContainerPhase::Running)
     }

@@ -51,12 +51,16 @@ pub(crate) fn prepare(
     };
     let process = spec::process(&facts)?;
     let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container))?;
-    let mut spec = spec::build(&facts, process, mounts.entries)?;
+    let spec = spec::build(&facts, process, mounts.entries)?;
     let process = spec.process.clone().unwrap_or_default();
     engine.records.write(Kind::Container, container.id(), PROCESS, &process)?;
     container.resolved(process);
 
-    let Stdio { mut send, keep } = streams(engine, container)?;
+    let mut streams = streams(engine, container)?;
+    if let Some(filter) = engine.filters.choose(security, &spec::capabilities(config)?)? {
+        streams.both(Role::Seccomp, filter)?;
+    }
+    let Stdio { mut send, keep } = streams;
     send.push(Role::Rootfs, rootfs);
     for (n, mount) in mounts.files {
         send.push(Role::Mount(n), mount);
@@ -64,11 +68,6 @@ pub(crate) fn prepare(
     for (kind, namespace) in namespaces(engine, sandbox)? {
         send.push(Role::Namespace(kind), namespace);
     }
-    let filter = engine.filters.choose(security, &spec::capabilities(config)?)?;
-    if let Some(filter) = filter {
-        send.push(Role::Seccomp, filter);
-    }
-    spec.hostname = None;
     Ok(Prepared { spec, send, keep })
 }
 

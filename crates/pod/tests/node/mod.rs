@@ -1,0 +1,268 @@
+//! A throwaway node: each test runs again, alone in a process, in network, mount and PID namespaces of its own, with a `/run`
+//! of its own and a real monitor. Nothing it makes can reach the machine, and nothing can stay.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use cgroup::{Group, GroupPath, Hierarchies};
+use pod::{
+    Config, ContainerConfig, ContainerState, Engine, GroupsPolicy, Name, NetworkConfig, PidMode, Registries,
+    SandboxConfig, SeccompChoice, Security, SharedMode, UserChoice,
+};
+
+const INSIDE: &str = "PINION_TEST_NODE";
+/// Long enough for a slow machine; only a failing test waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const IMAGE: &str = "test.invalid/demo:1";
+
+/// Runs `body` on a node of its own. `name` is the test's.
+pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) {
+    if std::env::var_os(INSIDE).is_some() {
+        rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
+        shell("ip link set lo up");
+        let runtime = tokio::runtime::Runtime::new().expect("runtime");
+        runtime.block_on(async { body(Node::new()).await });
+        return;
+    }
+    let before = cgroups();
+    let out = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "--"])
+        .arg(std::env::current_exe().expect("own path"))
+        .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("1 passed"), "{name} on its node: {}\n{said}", out.status);
+    let left: Vec<_> = cgroups().into_iter().filter(|group| !before.contains(group)).collect();
+    assert!(left.is_empty(), "{name} left cgroups behind: {left:?}");
+}
+
+fn cgroups() -> Vec<PathBuf> {
+    let roots = fs::read_dir("/sys/fs/cgroup").expect("cgroups").flatten().map(|entry| entry.path());
+    let below = roots.filter_map(|root| fs::read_dir(root).ok()).flat_map(|entries| entries.flatten());
+    below.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("pinion-test-pod")).collect()
+}
+
+/// Runs a command and returns what it printed.
+pub fn shell(command: &str) -> String {
+    let out = Command::new("sh").args(["-c", command]).output().expect("sh runs");
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+/// The monitor, built from this checkout.
+fn monitor() -> PathBuf {
+    let out = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "pinmon", "--message-format", "json"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo builds the monitor");
+    assert!(out.status.success(), "build pinmon: {}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).expect("JSON");
+    let built = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
+    program.expect("cargo tells where pinmon is")
+}
+
+/// Folders, image and configuration of one engine.
+pub struct Node {
+    pub dir: tempfile::TempDir,
+    pub config: Config,
+}
+
+impl Node {
+    fn new() -> Self {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a folder");
+        let state_dir = PathBuf::from("/run/pinion");
+        let config = Config {
+            network: NetworkConfig {
+                cni_conf_dir: "/run/net.d".into(),
+                cni_bin_dirs: vec![],
+                state_dir: state_dir.join("network"),
+                bridge: "pinion0".into(),
+                subnet: "10.85.0.0/16".into(),
+                subnet6: None,
+            },
+            state_dir,
+            data_dir: dir.path().join("data"),
+            monitor: monitor(),
+            netns_dir: "/run/netns".into(),
+            default_cgroup_parent: format!(
+                "/pinion-test-pod-{}",
+                dir.path().file_name().expect("name").to_string_lossy().trim_start_matches('.')
+            ),
+            registries: Registries::default(),
+            netns_pool: 2,
+            default_runtime_handler: String::new(),
+        };
+        Self { dir, config }
+    }
+
+    /// An engine on this node's folders.
+    pub async fn open(&self) -> Engine {
+        Engine::open(self.config.clone()).await.expect("the engine opens")
+    }
+
+    /// An engine with the demonstration image.
+    pub async fn open_with_image(&self) -> Engine {
+        let engine = self.open().await;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
+        let folder = self.dir.path().join("image");
+        fs::create_dir(&folder).expect("folder");
+        shell(&format!("{} {} {IMAGE}", script.display(), folder.display()));
+        let mut archive = tokio::fs::File::open(folder.join("image.tar")).await.expect("archive");
+        engine.images().import(&mut archive).await.expect("import");
+        engine
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.dir.path().join("logs")
+    }
+
+    pub fn sandbox(&self, name: &str) -> SandboxConfig {
+        SandboxConfig {
+            name: Name { name: name.into(), uid: format!("uid-{name}"), namespace: "default".into(), attempt: 0 },
+            hostname: name.into(),
+            log_directory: Some(self.logs()),
+            dns: None,
+            ports: vec![],
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            cgroup_parent: None,
+            sysctls: BTreeMap::new(),
+            network: SharedMode::Pod,
+            ipc: SharedMode::Pod,
+            pid: PidMode::Container,
+            privileged: false,
+            runtime_handler: String::new(),
+            resources: None,
+        }
+    }
+
+    /// A container that is started: its id.
+    pub async fn run(&self, engine: &Engine, sandbox: &str, config: ContainerConfig) -> String {
+        let id = engine.create_container(sandbox, config).await.expect("create");
+        engine.start_container(&id).await.expect("start");
+        id
+    }
+
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.logs().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Removes all pods, ends the engine and its monitor, and asserts that nothing is left of them.
+    pub async fn nothing_is_left(&self, engine: Engine) {
+        for sandbox in engine.sandboxes() {
+            engine.remove_sandbox(&sandbox.id).await.expect("remove");
+        }
+        assert!(engine.sandboxes().is_empty() && engine.containers().is_empty());
+        assert_eq!(engine.images().snapshots(), Vec::<String>::new());
+        let state = &self.config.state_dir;
+        for part in ["sandbox", "container", "broken", "netns"] {
+            let left: Vec<_> = fs::read_dir(state.join(part)).expect(part).flatten().map(|e| e.file_name()).collect();
+            assert!(left.is_empty(), "{part}: {left:?}");
+        }
+        let pins: Vec<_> = fs::read_dir("/run/netns").expect("netns").flatten().map(|e| e.file_name()).collect();
+        assert!(pins.is_empty(), "pins: {pins:?}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        assert!(!mounts.contains("nsfs") && !mounts.contains("overlay /"), "{mounts}");
+        eventually("links of pods are gone", || !shell("ip -o link").contains("veth"));
+        let trees = Hierarchies::open().expect("trees");
+        let group = GroupPath::parse(&self.config.default_cgroup_parent).expect("path");
+        let children = fs::read_dir(Path::new("/sys/fs/cgroup").join("unified").join(&group.as_str()[1..]));
+        let left: Vec<_> = children.into_iter().flatten().flatten().filter(|e| e.path().is_dir()).collect();
+        assert!(left.is_empty(), "cgroups: {left:?}");
+        if let Ok(group) = Group::open(&trees, &group) {
+            group.remove().expect("the test's own cgroup");
+        }
+    }
+}
+
+/// A container of the demonstration image.
+pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
+    ContainerConfig {
+        name: name.into(),
+        attempt: 0,
+        image: IMAGE.into(),
+        user_specified_image: IMAGE.into(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        args: vec![],
+        working_dir: None,
+        env: vec![],
+        volumes: vec![],
+        devices: vec![],
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        log_path: Some(format!("{name}.log").into()),
+        stdin: false,
+        stdin_once: false,
+        tty: false,
+        resources: pod::oci::Resources::default(),
+        oom_score_adj: 0,
+        security: Security {
+            user: UserChoice::Image,
+            supplemental_groups: vec![],
+            groups_policy: GroupsPolicy::Merge,
+            privileged: false,
+            readonly_rootfs: false,
+            no_new_privileges: false,
+            add_capabilities: vec![],
+            drop_capabilities: vec![],
+            add_ambient_capabilities: vec![],
+            seccomp: SeccompChoice::RuntimeDefault,
+            apparmor: None,
+            selinux_label: None,
+            masked_paths: vec![],
+            readonly_paths: vec![],
+            pid: PidMode::Container,
+            target: None,
+        },
+        stop_signal: None,
+    }
+}
+
+/// `sh -c` in a container.
+pub fn script(name: &str, text: &str) -> ContainerConfig {
+    container(name, &["sh", "-c", text])
+}
+
+pub fn state(engine: &Engine, id: &str) -> ContainerState {
+    engine.container(id).expect("container").state
+}
+
+/// Output of a command in a container, which must succeed.
+pub async fn exec(engine: &Engine, id: &str, text: &str) -> String {
+    let command = ["sh", "-c", text].map(str::to_owned).to_vec();
+    let output = engine.exec_sync(id, command, PATIENCE).await.expect("exec");
+    assert_eq!(output.exit_code, 0, "{text}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Waits for what another process does: there is nothing to be woken by.
+pub fn eventually(what: &str, done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The exit code of a container, waiting for its end.
+pub async fn end(engine: &Engine, id: &str) -> Option<i32> {
+    tokio::time::timeout(PATIENCE, engine.wait(id)).await.expect("it ends").expect("known")
+}
+
+/// kill -9 to the monitor.
+pub async fn kill_monitor(engine: &Engine) {
+    let info = engine.status().await.info;
+    let pid = info["monitor"]["pid"].as_i64().expect("the monitor's pid") as i32;
+    let pid = rustix::process::Pid::from_raw(pid).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+}
