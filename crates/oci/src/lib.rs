@@ -4,6 +4,8 @@
 //! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and are
 //! not written back.
 
+#![forbid(unsafe_code)]
+
 mod linux;
 mod mount;
 mod process;
