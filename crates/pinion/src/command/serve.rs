@@ -30,21 +30,20 @@ pub(crate) fn run(args: Args, socket: Option<PathBuf>) -> Result<u8, Failure> {
 impl Args {
     /// The configuration that holds.
     pub(crate) fn config(self, socket: Option<PathBuf>) -> Result<Config, Failure> {
-        let args = self;
-        let mut config = Config::load(args.config.as_deref()).map_err(|error| Failure::daemon(error.to_string()))?;
+        let mut config = Config::load(self.config.as_deref()).map_err(|error| Failure::daemon(error.to_string()))?;
         let absolute = |path: PathBuf| {
             std::path::absolute(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
         };
         if let Some(path) = socket {
             config.socket = absolute(path)?;
         }
-        if let Some(path) = args.state_dir {
+        if let Some(path) = self.state_dir {
             config.state_dir = absolute(path)?;
         }
-        if let Some(path) = args.data_dir {
+        if let Some(path) = self.data_dir {
             config.data_dir = absolute(path)?;
         }
-        if let Some(level) = args.log_level {
+        if let Some(level) = self.log_level {
             config.log.level = level;
         }
         Ok(config)
