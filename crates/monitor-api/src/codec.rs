@@ -197,11 +197,10 @@ impl Packet {
             Envelope::Event(_) => return Err(CodecError::Malformed("an event carries no descriptors".into())),
         }
         let json = serde_json::to_vec(&envelope).map_err(|e| CodecError::Malformed(format!("encode frame: {e}")))?;
-        match json.len() {
-            0..=INLINE_MAX => Ok(Self::Inline(json)),
-            ..=FRAME_MAX => Ok(Self::Elsewhere(seal(&json)?)),
-            length => Err(CodecError::Malformed(format!("{length} bytes, at most {FRAME_MAX}"))),
+        if json.len() > FRAME_MAX {
+            return Err(CodecError::Malformed(format!("{} bytes, at most {FRAME_MAX}", json.len())));
         }
+        if json.len() > INLINE_MAX { Ok(Self::Elsewhere(seal(&json)?)) } else { Ok(Self::Inline(json)) }
     }
 
     fn data(&self) -> &[u8] {

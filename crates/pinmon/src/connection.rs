@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure, Frame, Reply};
 
-use crate::{monitor::Monitor, token::Token};
+use crate::{diagnostics, monitor::Monitor, token::Token};
 
 /// Most frames that wait for the daemon to read.
 const QUEUE_MAX: usize = 64 * 1024;
@@ -139,6 +139,7 @@ impl Monitor {
     }
 
     fn connected(&mut self, connection: Connection) {
+        diagnostics::bound();
         self.disconnect();
         self.links += 1;
         if let Err(error) = self.epoll.watch_both(&connection, Token::Link) {

@@ -19,6 +19,7 @@ mod child;
 mod clock;
 mod command;
 mod connection;
+mod diagnostics;
 mod epoll;
 mod failure;
 mod inherit;

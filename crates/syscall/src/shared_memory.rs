@@ -48,6 +48,9 @@ impl SharedMemory {
         let memory = Self { address, length, _file: file };
         // SAFETY: the range is the mapping just made; the advice takes it from children, and changes nothing here.
         unsafe { rustix::mm::madvise(memory.address.as_ptr().cast(), length, rustix::mm::Advice::LinuxDontFork) }?;
+        // Resident, so that no page fault stands between a system call and these bytes. Without the right to: as it was.
+        // SAFETY: the same range; locking changes no content.
+        let _ = unsafe { rustix::mm::mlock(memory.address.as_ptr().cast(), length) };
         Ok(memory)
     }
 

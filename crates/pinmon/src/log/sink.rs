@@ -55,11 +55,9 @@ impl Sink {
     /// Which file it is and how long; `None` where there is none or it cannot be cut back.
     pub(crate) fn position(&self) -> Option<LogPosition> {
         let stat = fstat(self.file.as_ref()?).ok()?;
-        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| LogPosition {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size as u64,
-        })
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let position = LogPosition { device: stat.st_dev, inode: stat.st_ino, size: stat.st_size as u64 };
+        regular.then_some(position)
     }
 
     /// Writes these pieces of `data`, all or none: what a full disk cut off is taken back.

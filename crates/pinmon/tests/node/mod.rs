@@ -133,27 +133,20 @@ impl Node {
     pub fn inventory(&mut self) -> BTreeMap<String, (monitor_api::Holding, Attachments)> {
         let seq = self.send(Request::Inventory, &Attachments::new());
         let mut all = BTreeMap::new();
-        loop {
-            match self.answer(seq).expect("inventory") {
-                (Reply::Holding(holding), files) => {
-                    assert!(all.insert(holding.id.clone(), (*holding, files)).is_none())
-                }
-                (Reply::Done, _) => return all,
-                other => panic!("unexpected: {other:?}"),
-            }
+        while let (Reply::Holding(holding), files) = self.answer(seq).expect("inventory") {
+            assert!(all.insert(holding.id.clone(), (*holding, files)).is_none());
         }
+        all
     }
 
     /// The next event, whatever it is.
     pub fn event(&mut self) -> Event {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return event;
-            }
-            match self.receive() {
-                (Envelope::Event(event), _) => return event,
-                other => panic!("unexpected: {other:?}"),
-            }
+        if let Some(event) = self.events.pop_front() {
+            return event;
+        }
+        match self.receive() {
+            (Envelope::Event(event), _) => event,
+            other => panic!("unexpected: {other:?}"),
         }
     }
 
@@ -399,7 +392,9 @@ pub fn launch(state: &Path) -> Pid {
     let listener = monitor_api::bind(state).expect("bind");
     let null = File::open("/dev/null").expect("open /dev/null");
     let log = OpenOptions::new().create(true).append(true).open(state.join("pinmon.log")).expect("open log");
-    let program = CString::new(env!("CARGO_BIN_EXE_pinmon")).expect("no zero");
+    // The shipped static build can be tested as well as the one cargo made for this.
+    let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
+    let program = CString::new(program).expect("no zero");
     let state = CString::new(state.as_os_str().as_bytes()).expect("no zero");
     let arguments = [
         c"pinmon".to_owned(),

@@ -62,7 +62,9 @@ impl Bench {
     fn entries(&self) -> Vec<String> {
         let text = fs::read(&self.log).expect("log");
         let text = String::from_utf8_lossy(&text).into_owned();
-        text.split_terminator('\n').map(|line| line.splitn(2, " stdout ").nth(1).unwrap_or(line).to_owned()).collect()
+        text.split_terminator('\n')
+            .map(|line| line.split_once(" stdout ").map_or(line, |(_, text)| text).to_owned())
+            .collect()
     }
 
     fn write(&mut self, data: &[u8]) {
