@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = crate::cases![
     mount_table,
     working_directory_is_made,
     nothing_reaches_a_shared_host,
+    later_host_mounts_reach_a_slave_volume,
 ];
 
 fn mount(entry: serde_json::Value) -> oci::Mount {
@@ -202,4 +203,32 @@ fn nothing_reaches_a_shared_host(node: &Node) {
         assert_eq!(out.stdout, expected, "{propagation:?}: {}", out.stderr);
     }
     change(MountPropagationFlags::PRIVATE);
+}
+
+/// A volume given as the daemon gives it (cloned, set to slave): what the host mounts below it later shows inside.
+fn later_host_mounts_reach_a_slave_volume(node: &Node) {
+    let host = node.image();
+    let below = host.join("tmp");
+    rustix::mount::mount_bind(&host, &host).expect("a mount of its own");
+    rustix::mount::mount_change(&host, MountPropagationFlags::SHARED).expect("shared");
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(CWD, &host, flags).expect("a detached mount");
+    let slave = Some(MountPropagationFlags::DOWNSTREAM);
+    let slave = syscall::mount_attributes::MountAttributes { propagation: slave, ..Default::default() };
+    slave.apply(&tree, true).expect("slave");
+    let mut inputs = node.inputs();
+    inputs.mounts.insert(7, tree);
+    let mut spec = bundle::spec(&["/bin/sleep", "99"]);
+    spec.mounts
+        .push(mount(json!({"destination": "/v", "type": "bind", "source": "/v", "options": ["rbind", "rslave"]})));
+    let (mut target, _) = node.create(spec, inputs).expect("created");
+    target.start().expect("started");
+    crate::node::next(&mut target).expect("executed");
+    rustix::mount::mount(c"tmpfs", &below, c"tmpfs", rustix::mount::MountFlags::empty(), None).expect("a later mount");
+    fs::write(below.join("later"), "seen").expect("file");
+    let out = node.exec(&target, &bundle::process(&["cat", "/v/tmp/later"])).expect("exec");
+    assert_eq!(out.stdout, "seen", "{}", out.stderr);
+    node.end(target);
+    rustix::mount::unmount(&below, rustix::mount::UnmountFlags::empty()).expect("unmount");
+    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("unmount");
 }
