@@ -82,9 +82,9 @@ fn a_restarted_daemon_finds_everything() {
 
 #[test]
 fn every_line_arrives_once_however_often_the_monitor_is_killed() {
-    const LAST: u32 = 400_000;
+    const LAST: u32 = 2_000_000;
     let mut node = Node::start();
-    let held = node.run("c", &["seq", "1", "400000"]);
+    let held = node.run("c", &["seq", "1", "2000000"]);
     let mut kills = 0;
     let status = loop {
         // Killed while it moves output: as soon as some more of it is in the log.

@@ -332,6 +332,20 @@ impl Node {
         found
     }
 
+    /// After a failed test: kills what is left, and removes its groups.
+    fn remove_groups(&self) {
+        let Ok(trees) = cgroup::Hierarchies::open() else { return };
+        let path = cgroup::GroupPath::parse(&self.cgroup).expect("a path");
+        if let Ok(group) = cgroup::Group::open(&trees, &path) {
+            for id in self.groups().iter().filter_map(|path| path.file_name()).filter_map(|name| name.to_str()) {
+                if let Ok(group) = path.join(id).and_then(|path| cgroup::Group::open(&trees, &path)) {
+                    let _ = group.kill();
+                }
+            }
+            let _ = group.remove();
+        }
+    }
+
     fn sweep(&self) {
         if let (Ok(trees), Ok(path)) =
             (cgroup::Hierarchies::open(), cgroup::GroupPath::parse(&format!("{}/x", self.cgroup)))
@@ -365,9 +379,7 @@ impl Drop for Node {
             eprintln!("pinmon said: {}", self.diagnostics());
             let _ = kill_process(self.monitor, Signal::KILL);
             let _ = waitpid(Some(self.monitor), WaitOptions::empty());
-            for group in self.groups() {
-                let _ = fs::write(group.join("cgroup.kill"), "1");
-            }
+            self.remove_groups();
         }
         self.sweep();
     }
