@@ -13,6 +13,8 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
     pub(crate) rates: Rates,
+    /// Told when the daemon has nothing to serve any more.
+    pub(crate) end: tokio::sync::Notify,
     /// What the program around the engine tells of itself.
     pub(crate) daemon: serde_json::Value,
 }
@@ -37,7 +39,7 @@ pub(crate) async fn changing<T: Send + 'static>(
 
 /// Writes the outcome into the daemon's log: this is the outermost place that knows both request and result.
 pub(crate) fn told<T>(rpc: &'static str, began: Instant, outcome: Outcome<T>) -> Answer<T> {
-    let ms = began.elapsed().as_secs_f64() * 1e3;
+    let ms = (began.elapsed().as_secs_f64() * 1e6).round() / 1e3;
     match outcome {
         Ok(answer) => {
             tracing::debug!(rpc, ms, "answered");

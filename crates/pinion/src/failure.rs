@@ -45,7 +45,7 @@ impl Failure {
     /// The code that shells and Docker give to a command that could not be run.
     pub(crate) fn of_command(self) -> Self {
         let text = self.message.to_lowercase();
-        let code = if text.contains("not found") || text.contains("no such file") {
+        let code = if text.contains("file not found") || text.contains("exec ") && text.contains("no such file") {
             NOT_FOUND
         } else if text.contains("permission denied") || text.contains("not executable") || text.contains("exec format")
         {

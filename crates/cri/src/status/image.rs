@@ -16,12 +16,12 @@ pub(crate) fn image(image: &Image) -> v1::Image {
     }
 }
 
-/// `1000:1000` → the uid; `www:www` → the name; kubelet needs them to judge `runAsNonRoot`. No user is root.
+/// `1000:1000` → the uid; `www:www` → the name; kubelet needs them to judge `runAsNonRoot`. No user is neither,
+/// which kubelet takes for root.
 pub(super) fn user(user: &str) -> (Option<i64>, String) {
     let name = user.split_once(':').map_or(user, |(name, _group)| name);
     match name.parse() {
         Ok(uid) => (Some(uid), String::new()),
-        Err(_) if name.is_empty() => (Some(0), String::new()),
         Err(_) => (None, name.to_owned()),
     }
 }

@@ -19,7 +19,7 @@ fn rates_of_removed_containers_are_forgotten() {
 
 #[test]
 fn an_image_tells_its_user_as_kubelet_wants_it() {
-    assert_eq!(image::user(""), (Some(0), String::new()));
+    assert_eq!(image::user(""), (None, String::new()));
     assert_eq!(image::user("1000:50"), (Some(1000), String::new()));
     assert_eq!(image::user("www:www"), (None, "www".to_owned()));
 }

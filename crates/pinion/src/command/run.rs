@@ -35,11 +35,10 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         return Err(Failure::usage("run -it: standard input is not a terminal"));
     }
     let messages = messages::Messages::of(&args).map_err(Failure::usage)?;
-    let cannot = |failure: Failure| failure.with_code(CANNOT);
     let image = image(&mut client, &args).await.map_err(cannot)?;
     // From here on a signal must not end this program between making and removing.
     let signals = Signals::catch()?;
-    let made = make(&mut client, &args, messages, image).await.map_err(cannot)?;
+    let made = make(&mut client, &args, messages, image).await?;
     match execute(&mut client, &args, &made, signals).await {
         // The user left a terminal: the container goes on, --rm or not.
         Ok(None) => Ok(0),
@@ -96,20 +95,27 @@ impl Made {
     }
 }
 
+/// The fault is not the container's.
+fn cannot(failure: Failure) -> Failure {
+    failure.with_code(CANNOT)
+}
+
 async fn make(client: &mut Client, args: &Args, messages: messages::Messages, image: String) -> Result<Made, Failure> {
     let name = match &args.name {
         Some(name) => name.clone(),
         None => messages::random_name(&args.image)?,
     };
     if args.name.is_some()
-        && let Some(other) = lookup::containers(client).await?.iter().find(|c| lookup::name_of(c) == name)
+        && let Some(other) =
+            lookup::containers(client).await.map_err(cannot)?.iter().find(|c| lookup::name_of(c) == name)
     {
         let id = crate::human::short(&other.id);
         return Err(Failure::new(format!(
             "name {name:?} is taken by container {id}; choose another or use: pinion rm -f {name}"
-        )));
+        ))
+        .with_code(CANNOT));
     }
-    let (pod, config, own_pod) = pod(client, args, &messages, &name).await?;
+    let (pod, config, own_pod) = pod(client, args, &messages, &name).await.map_err(cannot)?;
     let request = v1::CreateContainerRequest {
         pod_sandbox_id: pod.clone(),
         config: Some(messages.container(args, &name, image)),
@@ -122,7 +128,7 @@ async fn make(client: &mut Client, args: &Args, messages: messages::Messages, im
                 // The first failure is the one that counts.
                 let _ = remove_pod(client, &pod).await;
             }
-            Err(status.into())
+            Err(Failure::from(status).of_command())
         }
     }
 }
@@ -192,9 +198,10 @@ async fn execute(client: &mut Client, args: &Args, made: &Made, signals: Signals
     }
     let start = attach::start(client, id.clone(), args.interactive).await?;
     // Attached before it starts, so that its first byte is seen.
-    let session = Session::open(client, Kind::Attach, start).await.map_err(|failure| failure.with_code(CANNOT))?;
+    let session = Session::open(client, Kind::Attach, start).await;
+    // Even without a session: where there is none because the command cannot be run, this says so.
     client.runtime.start_container(request).await.map_err(|status| Failure::from(status).of_command())?;
-    match foreground::stay(client, id, session, signals).await? {
+    match foreground::stay(client, id, session.map_err(cannot)?, signals).await? {
         End::Exited(code) => Ok(Some(attach::exit_code(code))),
         End::Detached => Ok(None),
     }

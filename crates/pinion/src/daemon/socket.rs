@@ -32,7 +32,10 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
 
 /// Takes the socket away, so that a client is told at once that no daemon answers.
 pub(crate) fn remove(path: &Path) {
-    if let Err(error) = fs::remove_file(path) {
+    if let Err(error) = fs::remove_file(path)
+        // After a reset its folder is gone.
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
         tracing::warn!("remove socket {}: {error}", path.display());
     }
 }
