@@ -57,6 +57,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// Its command cannot be executed: what `start` will say.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
     /// Its program ended while `start` was not done.
     #[serde(skip)]
     pub(crate) early_end: Option<ExitStatus>,
@@ -74,6 +77,7 @@ impl Default for ContainerRecord {
             exit_code: None,
             reason: String::new(),
             message: String::new(),
+            refused: None,
             early_end: None,
         }
     }
@@ -167,7 +171,10 @@ impl Container {
 
     /// Set up and not ended: its streams are there, whether or not its program runs yet.
     pub(crate) fn has_streams(&self) -> bool {
-        matches!(self.record.borrow().phase, ContainerPhase::Created | ContainerPhase::Starting | ContainerPhase::Running)
+        matches!(
+            self.record.borrow().phase,
+            ContainerPhase::Created | ContainerPhase::Starting | ContainerPhase::Running
+        )
     }
 
     pub(crate) fn is_running(&self) -> bool {
