@@ -14,7 +14,7 @@
 //! What differs from libseccomp on purpose:
 //! - a call of an architecture that is not named kills the process, not just its thread;
 //! - a rule that permits some arguments of `socket` & co. does not permit all of them to i386 programs through `socketcall`;
-//! - rules with conditions for one call are tried in their order, where libseccomp's order depends on what it merges;
+//! - where conditions of rules for one call overlap the first rule wins, in libseccomp what it sorts first;
 //! - calls are known up to Linux 7, whatever libseccomp the machine has, and libseccomp is not needed.
 //!
 //! ```

@@ -28,9 +28,12 @@ fn program() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agree/reference.c");
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("reference-{}", std::process::id()));
-        let built = Command::new("cc").args(["-O1", "-o"]).arg(&program).args([source, "-lseccomp"]).status();
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("seccomp-reference");
+        // Renamed when it is whole: another run of this test may execute it now.
+        let new = program.with_extension(std::process::id().to_string());
+        let built = Command::new("cc").args(["-O1", "-o"]).arg(&new).args([source, "-lseccomp"]).status();
         assert!(built.expect("cc runs").success(), "the reference compiles; install libseccomp-dev");
+        std::fs::rename(&new, &program).expect("renamed");
         program
     })
 }
