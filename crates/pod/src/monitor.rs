@@ -16,5 +16,5 @@ mod supervisor;
 
 pub(crate) use custody::{Custody, Held};
 pub(crate) use link::Link;
-pub(crate) use request::ExecWait;
+pub(crate) use request::{ExecWait, Made};
 pub(crate) use supervisor::{Monitor, Notice};

@@ -20,6 +20,7 @@ use crate::{
     engine::{ContainerName, Inner, blocking},
     error::failed,
     failpoint, identifier,
+    monitor::Made,
     names::Claim,
     process,
     sandbox::{Sandbox, pid_namespace},
@@ -144,13 +145,19 @@ async fn set_up(
     };
     let made = engine.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await?;
     failpoint::reach("container.made");
-    for warning in &made.warnings {
-        tracing::info!(container = container.id(), "{warning}");
-    }
     container.update(&engine.records, |record| {
         record.phase = ContainerPhase::Created;
         record.stage = "created".into();
-        (record.pid, record.start_time) = (made.pid, made.start_time);
+        match made {
+            Made::Waiting(made) => {
+                for warning in &made.warnings {
+                    tracing::info!(container = container.id(), "{warning}");
+                }
+                (record.pid, record.start_time) = (made.pid, made.start_time);
+            }
+            // Told at its start, as callers expect of a command that is not in the image.
+            Made::Refused(why) => record.refused = Some(why),
+        }
         true
     })
 }

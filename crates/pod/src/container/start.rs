@@ -6,7 +6,7 @@ use monitor_api::{ExitStatus, Role};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
-use super::{ContainerPhase, end};
+use super::{Container, ContainerPhase, ContainerRecord, end};
 use crate::{Error, clock, engine::Inner, failpoint};
 
 /// What other engines answer for a program that could not be started.
@@ -15,12 +15,16 @@ const START_ERROR: i32 = 128;
 pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = engine.container(id)?;
     let _alone = container.busy.lock().await;
-    let refuse = |why: &str| Err(Error::state(format!("start container {}: {why}", container.id())));
+    let wrong = |why: &str| Err(Error::state(format!("start container {}: {why}", container.id())));
     match container.record().phase {
         ContainerPhase::Created => {}
-        ContainerPhase::Creating => return refuse("it is still being made"),
-        ContainerPhase::Starting | ContainerPhase::Running => return refuse("it runs already"),
-        ContainerPhase::Exited => return refuse("it ended; make another one"),
+        ContainerPhase::Creating => return wrong("it is still being made"),
+        ContainerPhase::Starting | ContainerPhase::Running => return wrong("it runs already"),
+        ContainerPhase::Exited => return wrong("it ended; make another one"),
+    }
+    if let Some(why) = container.record().refused.clone() {
+        refuse(engine, &container)?;
+        return Err(Error::invalid(why));
     }
     container.update(&engine.records, |record| {
         record.phase = ContainerPhase::Starting;
@@ -41,12 +45,7 @@ pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
                     end::finish(record, &status);
                 }
             }
-            Err(error) => {
-                let status = ExitStatus { code: Some(START_ERROR), signal: None, oom_killed: false, at: clock::now() };
-                end::finish(record, &status);
-                record.reason = "StartError".into();
-                record.message = error.message.clone();
-            }
+            Err(error) => fail(record, error.message.clone()),
         }
         true
     })?;
@@ -57,4 +56,22 @@ pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
         }
     }
     started
+}
+
+/// Ends a container whose command cannot be executed.
+pub(super) fn refuse(engine: &Inner, container: &Container) -> Result<(), Error> {
+    container.update(&engine.records, |record| match record.refused.take() {
+        Some(why) => {
+            fail(record, why);
+            true
+        }
+        None => false,
+    })
+}
+
+fn fail(record: &mut ContainerRecord, why: String) {
+    let status = ExitStatus { code: Some(START_ERROR), signal: None, oom_killed: false, at: clock::now() };
+    end::finish(record, &status);
+    record.reason = "StartError".into();
+    record.message = why;
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use monitor_api::{KillScope, Target};
 use rustix::process::Signal;
 
-use super::{Container, ContainerPhase};
+use super::{Container, ContainerPhase, start};
 use crate::{Error, ErrorKind, engine::Inner, process};
 
 /// How long the kernel may take to end what was killed, before it is told as a failure.
@@ -65,6 +65,9 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
 
 /// SIGKILL to every process, and waits for the end.
 pub(super) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
+    if container.record().refused.is_some() {
+        return start::refuse(engine, container);
+    }
     let target = Target::Container(container.id().to_owned());
     engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
     if wait(container, KILLED).await {

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The first answer of a monitor that may just be starting.
 const HELLO: Duration = Duration::from_secs(10);
 
-type Answer = (Result<Reply, Failure>, Attachments);
+pub(super) type Answer = (Result<Reply, Failure>, Attachments);
 
 /// See the module.
 pub(crate) struct Link {
@@ -73,9 +73,14 @@ impl Link {
 
     /// One request, one reply.
     pub(crate) async fn ask(&self, request: Request, attachments: Attachments) -> Result<(Reply, Attachments), Error> {
+        let (reply, attachments) = self.try_ask(request, attachments).await?;
+        Ok((reply?, attachments))
+    }
+
+    /// The same, where the caller looks at what class of failure it is.
+    pub(super) async fn try_ask(&self, request: Request, attachments: Attachments) -> Result<Answer, Error> {
         let mut answers = self.send(request, attachments).await?;
-        let (reply, attachments) = next(&mut answers).await?;
-        Ok((reply.map_err(Error::from)?, attachments))
+        next(&mut answers).await
     }
 
     /// What the monitor holds, with the descriptors.

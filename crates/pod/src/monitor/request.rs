@@ -3,8 +3,8 @@
 use std::sync::{PoisonError, atomic::Ordering};
 
 use monitor_api::{
-    Attach, Attachments, Create, Exec, ExitStatus, Holding, HoldingState, Kill, KillScope, NamespaceKind, PodInit,
-    Reply, Request, Role, Target,
+    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
+    NamespaceKind, PodInit, Reply, Request, Role, Target,
 };
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
@@ -14,6 +14,15 @@ use crate::{Error, ErrorKind, error::failed, process};
 
 /// How often a request that may be repeated is, when the monitor dies under it.
 const REPEATS: usize = 3;
+
+/// What became of a container to be made.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// It waits for its start.
+    Waiting(Started),
+    /// Its command cannot be executed, in these words. Nothing of it is left.
+    Refused(String),
+}
 
 /// A process that the monitor made.
 #[derive(Debug)]
@@ -52,12 +61,16 @@ impl Monitor {
         create: Create,
         attachments: Attachments,
         mut keep: Attachments,
-    ) -> Result<Started, Error> {
+    ) -> Result<Made, Error> {
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.log = create.log;
         let link = self.link().await?;
-        let (reply, mut files) = link.ask(Request::Create(Box::new(create)), attachments).await?;
+        let (reply, mut files) = link.try_ask(Request::Create(Box::new(create)), attachments).await?;
+        let reply = match reply {
+            Err(failure) if failure.kind == FailureKind::Command => return Ok(Made::Refused(failure.message)),
+            reply => reply?,
+        };
         let Reply::Created(created) = reply else { return Err(unexpected("Create", &reply)) };
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Create", "pidfd"))?;
         (holding.pid, holding.start_time) = (created.pid, created.start_time);
@@ -68,7 +81,8 @@ impl Monitor {
             }
         }
         self.custody().hold(Held::new(holding, keep));
-        Ok(Started { pid: created.pid, start_time: created.start_time, warnings: created.warnings })
+        let Created { pid, start_time, warnings } = created;
+        Ok(Made::Waiting(Started { pid, start_time, warnings }))
     }
 
     /// Lets a container run: answers when `execve` succeeded or failed.

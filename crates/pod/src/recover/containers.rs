@@ -55,6 +55,7 @@ async fn restore(
     engine.container_names.made(name_of(container), container.id().to_owned());
     match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
+        (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => as_held(engine, container, holding),
         (phase, None) => alone(engine, container, phase).await,
     }

@@ -30,24 +30,27 @@ pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> 
         runtime.block_on(async { body(Node::new()).await });
         return;
     }
-    let before = cgroups();
+    let group = format!("/pinion-test-pod-{}-{name}", std::process::id());
     let out = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "--"])
         .arg(std::env::current_exe().expect("own path"))
         .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
-        .env(INSIDE, "1")
+        .env(INSIDE, &group)
         .output()
         .expect("unshare runs");
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let left = remove_group(&group);
     assert!(out.status.success() && said.contains("1 passed"), "{name} on its node: {}\n{said}", out.status);
-    let left: Vec<_> = cgroups().into_iter().filter(|group| !before.contains(group)).collect();
-    assert!(left.is_empty(), "{name} left cgroups behind: {left:?}");
+    assert!(!left, "{name} left its cgroup behind");
 }
 
-fn cgroups() -> Vec<PathBuf> {
-    let roots = fs::read_dir("/sys/fs/cgroup").expect("cgroups").flatten().map(|entry| entry.path());
-    let below = roots.filter_map(|root| fs::read_dir(root).ok()).flat_map(|entries| entries.flatten());
-    below.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("pinion-test-pod")).collect()
+/// Whether it was there.
+fn remove_group(path: &str) -> bool {
+    let (trees, path) = (Hierarchies::open().expect("trees"), GroupPath::parse(path).expect("path"));
+    let Ok(group) = Group::open(&trees, &path) else { return false };
+    let pids = group.pids().unwrap_or_default();
+    group.remove().unwrap_or_else(|e| panic!("remove {path:?} ({pids:?}): {e}"));
+    true
 }
 
 /// Runs a command and returns what it printed.
@@ -94,10 +97,7 @@ impl Node {
             data_dir: dir.path().join("data"),
             monitor: monitor(),
             netns_dir: "/run/netns".into(),
-            default_cgroup_parent: format!(
-                "/pinion-test-pod-{}",
-                dir.path().file_name().expect("name").to_string_lossy().trim_start_matches('.')
-            ),
+            default_cgroup_parent: std::env::var(INSIDE).expect("its cgroup"),
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),
@@ -174,14 +174,11 @@ impl Node {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
         assert!(!mounts.contains("nsfs") && !mounts.contains("overlay /"), "{mounts}");
         eventually("links of pods are gone", || !shell("ip -o link").contains("veth"));
-        let trees = Hierarchies::open().expect("trees");
-        let group = GroupPath::parse(&self.config.default_cgroup_parent).expect("path");
-        let children = fs::read_dir(Path::new("/sys/fs/cgroup").join("unified").join(&group.as_str()[1..]));
-        let left: Vec<_> = children.into_iter().flatten().flatten().filter(|e| e.path().is_dir()).collect();
+        let group = Path::new("/sys/fs/cgroup/unified").join(&self.config.default_cgroup_parent[1..]);
+        let children = fs::read_dir(group).into_iter().flatten().flatten();
+        let left: Vec<_> = children.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect();
         assert!(left.is_empty(), "cgroups: {left:?}");
-        if let Ok(group) = Group::open(&trees, &group) {
-            group.remove().expect("the test's own cgroup");
-        }
+        remove_group(&self.config.default_cgroup_parent);
     }
 }
 

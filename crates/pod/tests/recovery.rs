@@ -1,0 +1,158 @@
+//! The daemon or the monitor dies: nothing is lost.
+
+mod node;
+
+use std::time::Duration;
+
+use node::{PATIENCE, container, end, eventually, exec, kill_monitor, on_a_node, script, state};
+use pod::{ContainerState, Engine, PidMode, SandboxState};
+
+/// Writes a number every few milliseconds until it is asked to end.
+const COUNT: &str = "trap 'exit 7' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done";
+
+/// The numbers in a log, which must be all from 0, each once.
+fn gapless(log: &str) -> usize {
+    for (expected, line) in log.lines().enumerate() {
+        assert_eq!(line.rsplit(' ').next(), Some(expected.to_string().as_str()), "line {expected}: {line}");
+    }
+    log.lines().count()
+}
+
+async fn monitor_pid(engine: &Engine) -> Option<i64> {
+    engine.status().await.info.get("monitor").and_then(|monitor| monitor["pid"].as_i64())
+}
+
+async fn replaced(engine: &Engine, before: Option<i64>) {
+    let begin = std::time::Instant::now();
+    while matches!(monitor_pid(engine).await, pid if pid.is_none() || pid == before) {
+        assert!(begin.elapsed() < PATIENCE, "no other monitor came");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_daemon_that_comes_back_knows_all() {
+    on_a_node("a_daemon_that_comes_back_knows_all", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("web");
+        config.pid = PidMode::Pod;
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
+        let mut shared = script("shared", "exec sleep 1000");
+        shared.security.pid = PidMode::Pod;
+        let shared = node.run(&engine, &pod, shared).await;
+        let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
+        let ended = node.run(&engine, &pod, script("ended", "exit 4")).await;
+        assert_eq!(end(&engine, &ended).await, Some(4));
+        let quick = node.run(&engine, &pod, script("quick", "sleep 0.2; exit 6")).await;
+        let before = engine.sandbox(&pod).expect("pod").ips;
+        let lines = node.log("counter").lines().count();
+        drop(engine);
+
+        // It ends while no daemon is there.
+        let engine = node.open().await;
+        assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::Ready);
+        assert_eq!(engine.sandbox(&pod).expect("pod").ips, before);
+        assert_eq!(engine.containers().len(), 5);
+        assert_eq!(state(&engine, &counter), ContainerState::Running);
+        assert_eq!(engine.container(&ended).expect("ended").exit_code, Some(4));
+        assert_eq!(end(&engine, &quick).await, Some(6));
+        engine.start_container(&waiting).await.expect("start");
+        assert_eq!(end(&engine, &waiting).await, Some(5));
+        assert_eq!(exec(&engine, &shared, "hostname").await, "web\n");
+        let mut more = script("more", "exec sleep 1000");
+        more.security.pid = PidMode::Pod;
+        let more = node.run(&engine, &pod, more).await;
+        assert_eq!(exec(&engine, &more, "pgrep -f '^sleep 1000' | wc -l").await.trim(), "2");
+        eventually("the log goes on", || node.log("counter").lines().count() > lines + 10);
+        assert_eq!(
+            engine
+                .run_sandbox({
+                    let mut c = node.sandbox("web");
+                    c.pid = PidMode::Pod;
+                    c
+                })
+                .await
+                .expect("known"),
+            pod
+        );
+        engine.stop_container(&counter, PATIENCE).await.expect("stop");
+        assert_eq!(engine.container(&counter).expect("counter").exit_code, Some(7));
+        gapless(&node.log("counter"));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
+    on_a_node("a_monitor_that_is_killed_is_replaced_and_nothing_is_lost", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
+        let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
+        for round in 1..=3 {
+            eventually("the log goes on", || node.log("counter").lines().count() > 20 * round);
+            let before = monitor_pid(&engine).await;
+            kill_monitor(&engine).await;
+            replaced(&engine, before).await;
+        }
+        assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
+        engine.start_container(&waiting).await.expect("start");
+        assert_eq!(end(&engine, &waiting).await, Some(5));
+        let new = node.run(&engine, &pod, container("new", &["hostname"])).await;
+        assert_eq!(end(&engine, &new).await, Some(0));
+        assert!(node.log("new").ends_with("web\n"));
+        engine.stop_container(&counter, PATIENCE).await.expect("stop");
+        assert_eq!(engine.container(&counter).expect("counter").exit_code, Some(7));
+        assert!(gapless(&node.log("counter")) > 60);
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn both_die_and_what_runs_is_found_again() {
+    on_a_node("both_die_and_what_runs_is_found_again", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
+        let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
+        let gone = node.run(&engine, &pod, script("gone", "exec sleep 1000")).await;
+        eventually("the log", || node.log("counter").lines().count() > 20);
+        let pid = engine.container(&gone).expect("gone").pid.expect("pid");
+        let monitor = monitor_pid(&engine).await.expect("pid");
+        drop(engine);
+        node::shell(&format!("kill -9 {monitor} {pid}"));
+        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+
+        let engine = node.open().await;
+        assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::Ready);
+        assert_eq!(state(&engine, &counter), ContainerState::Running);
+        assert_eq!(end(&engine, &gone).await, None);
+        assert_eq!(engine.container(&gone).expect("gone").reason, "Unknown");
+        assert_eq!(state(&engine, &waiting), ContainerState::Exited);
+        assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
+        let new = node.run(&engine, &pod, container("new", &["hostname"])).await;
+        assert_eq!(end(&engine, &new).await, Some(0));
+        engine.stop_container(&counter, PATIENCE).await.expect("stop");
+        gapless(&node.log("counter"));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_broken_record_disturbs_nobody() {
+    on_a_node("a_broken_record_disturbs_nobody", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let good = node.run(&engine, &pod, script("good", "exec sleep 1000")).await;
+        let bad = node.run(&engine, &pod, script("bad", "exec sleep 1000")).await;
+        drop(engine);
+        let record = node.config.state_dir.join("container").join(&bad).join("status.json");
+        std::fs::write(record, "{").expect("damage");
+        let engine = node.open().await;
+        assert_eq!(state(&engine, &good), ContainerState::Running);
+        assert!(engine.container(&bad).is_err());
+        std::fs::remove_dir_all(node.config.state_dir.join("broken").join(format!("container-{bad}"))).expect("aside");
+        node.nothing_is_left(engine).await;
+    });
+}
