@@ -43,7 +43,8 @@ pub enum Request {
     },
     /// Everything the monitor holds: answered by `Holding` × n and `Done`, all with this request's number.
     Inventory,
-    /// Take over an object that a dead monitor held [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal].
+    /// Take over an object that a dead monitor held [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
+    /// Seccomp]. Without Seccomp, commands can only be run in it if they bring theirs, or it has none.
     Adopt(Adopt),
     /// Make a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
     /// StdoutRead, StderrRead, Log, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
@@ -55,7 +56,7 @@ pub enum Request {
     },
     /// Send a signal.
     Kill(Kill),
-    /// Run a command in a container [Stdin, Stdout, Stderr]. Answered by `ExecStarted` [Pidfd, Terminal] once `execve`
+    /// Run a command in a container [Stdin, Stdout, Stderr, Seccomp (else the container's)]. Answered by `ExecStarted` [Pidfd, Terminal] once `execve`
     /// succeeded; its end is an `Event::ExecExited`.
     Exec(Box<Exec>),
     /// Copy the container's output to these pipes from now on [Stdout, Stderr], until they close.

@@ -1,16 +1,31 @@
 //! What is told of what is held.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::{
+    fs::File,
+    io::Write,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
 
 use monitor_api::{Attachments, CodecError, Envelope, Frame, Holding, HoldingState, LogOptions, Reply, Role};
 
-use crate::{child::Child, monitor::Monitor, stream::StreamKind};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::{child::Child, monitor::Monitor, programs::Filter, stream::StreamKind};
 
 impl Monitor {
     /// One container; `None`: it is gone, or not made yet.
     pub(crate) fn holding_frame(&self, seq: u64, serial: u64) -> Option<Result<Frame, CodecError>> {
         let child = self.containers.get(&serial)?;
-        Some(frame(seq, child.holding()?, descriptors(child)))
+        let filter = match &child.filter {
+            Filter::Known(Some(program)) => match program_file(program) {
+                Ok(file) => Some(file),
+                Err(source) => return Some(Err(CodecError::Io { operation: "write a seccomp program", source })),
+            },
+            _ => None,
+        };
+        let mut files = descriptors(child);
+        files.extend(filter.as_ref().map(|file| (Role::Seccomp, file.as_fd())));
+        Some(frame(seq, child.holding()?, files))
     }
 
     /// What is kept under a key; `None`: it was released.
@@ -42,6 +57,13 @@ fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
         (Role::Terminal, child.output.terminal().map(AsFd::as_fd)),
     ];
     list.into_iter().filter_map(|(role, fd)| fd.map(|fd| (role, fd))).collect()
+}
+
+/// As it came: a monitor that adopts the container needs it for commands.
+fn program_file(program: &seccomp::Program) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"seccomp", MemfdFlags::CLOEXEC)?);
+    file.write_all(&program.to_bytes())?;
+    Ok(file.into())
 }
 
 fn frame(seq: u64, holding: Holding, files: Vec<(Role, BorrowedFd<'_>)>) -> Result<Frame, CodecError> {

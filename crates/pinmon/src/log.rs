@@ -14,7 +14,11 @@
 //!
 //! A successor that finds `Prepared` cuts the log back to its size before and starts over; one that finds `Written` tells
 //! from the landing area how many bytes were consumed and consumes the rest. What is not a whole line yet stays in the
-//! FIFO, so no container needs a buffer here. The journal is one small file in shared memory for the whole node.
+//! FIFO for a while (`output.rs` says how long, and why not for ever), so no container needs a buffer here. The journal is
+//! one small file in shared memory for the whole node.
+//!
+//! A log that was rotated between a monitor's death and the next one's start cannot be cut back: what the dead one wrote of
+//! a batch then stands at the end of the old file, and whole in the new one.
 //!
 //! A terminal cannot be peeked: it is read straight into the landing area (`Reading`, then `Received`), and what was read
 //! is written at once, a line or not. Only zero bytes at the very end of a read that was cut off are lost then.

@@ -30,7 +30,7 @@ impl Monitor {
         }
         let rests = child.output.taps.rest();
         if let Some(until) = child.output.taps.deadline() {
-            timers.after(until.saturating_sub(clock::monotonic()), Timer::Taps(serial));
+            timers.at(until, Timer::Taps(serial));
         }
         let news = child.output.sink.take_news().map(|dropped| Event::LogFailed {
             container: child.id.clone(),

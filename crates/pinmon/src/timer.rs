@@ -29,6 +29,11 @@ impl Timers {
         self.0.insert((clock::monotonic() + delay, timer));
     }
 
+    /// Due at this moment of [`clock::monotonic`].
+    pub(crate) fn at(&mut self, moment: Duration, timer: Timer) {
+        self.0.insert((moment, timer));
+    }
+
     /// How long until the next is due.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.0.first().map(|(at, _)| at.saturating_sub(clock::monotonic()))

@@ -188,3 +188,34 @@ fn a_terminals_container_survives_too() {
     node.delete("c");
     node.over_with_noise();
 }
+
+#[test]
+fn what_an_inventory_gave_is_enough_for_the_next_monitor() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["sh", "-c", "echo up; sleep 1000"]);
+    let profile = seccomp::default_profile(&[]);
+    spec.linux.as_mut().expect("linux").seccomp = Some(profile);
+    let output = node.output("c");
+    node.create_with("c", spec, output).expect("create");
+    node.start_container("c").expect("start");
+    node.create("waits", &["echo", "hi"]);
+    node.disconnect();
+    node.connect();
+    let all = node.inventory();
+    node.replace_monitor();
+    for (_, (holding, files)) in all {
+        node.ask(Request::Adopt(Adopt { holding }), files).expect("adopt");
+    }
+    let (mut reader, writer) = std::io::pipe().expect("pipe");
+    let process = node.spec("c", &["cat", "/proc/self/status"]).process.expect("process");
+    node.exec_with("c", "e", process, Attachments::new().with(Role::Stdout, writer.into())).expect("exec");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    let mut status = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut status).expect("read");
+    assert!(status.contains("Seccomp:\t2"), "{status}");
+    node.start_container("waits").expect("start");
+    assert_eq!(node.wait("waits").code, Some(0));
+    assert_eq!(node.log("waits"), ["stdout F hi"]);
+    ["c", "waits"].into_iter().for_each(|id| node.delete(id));
+    node.end();
+}

@@ -163,3 +163,38 @@ fn a_processes_group_is_empty_when_a_sharer_of_the_hosts_pids_ends() {
     node.delete("c");
     node.end();
 }
+
+#[test]
+fn a_kill_for_want_of_memory_is_told() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null"]);
+    let limits = serde_json::json!({ "memory": { "limit": 16 << 20, "swap": 16 << 20 } });
+    spec.linux.as_mut().expect("linux").resources = Some(serde_json::from_value(limits).expect("resources"));
+    let output = node.output("c");
+    node.create_with("c", spec, output).expect("create");
+    node.start_container("c").expect("start");
+    let status = node.wait("c");
+    assert_eq!((status.code, status.oom_killed), (Some(137), true));
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_daemon_of_another_major_version_is_refused() {
+    let mut node = Node::start();
+    let hello = Request::Hello { major: monitor_api::MAJOR + 1, minor: 0 };
+    let failure = node.ask(hello, Attachments::new()).expect_err("refused");
+    assert_eq!(failure.kind, FailureKind::Version);
+    node.end();
+}
+
+#[test]
+fn ids_that_are_no_ids_are_refused() {
+    let mut node = Node::start();
+    for id in ["", "../x", "a b", &"x".repeat(129)] {
+        let spec = node.spec("c", &["true"]);
+        let failure = node.create_with(id, spec, Attachments::new()).err().expect("refused");
+        assert_eq!(failure.kind, FailureKind::Invalid, "{id:?}");
+    }
+    node.end();
+}
