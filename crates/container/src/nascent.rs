@@ -30,6 +30,8 @@ pub struct Nascent {
 enum Wait {
     /// The start byte, which was not sent.
     Start,
+    /// The start byte, which the monitor that died may have sent.
+    PerhapsStart,
     /// Nothing: the child of exec, in its set-up.
     Nothing,
     /// It may have called execve.
@@ -58,7 +60,7 @@ impl Nascent {
 
     /// Takes over a waiting child of a process that died (`sync` from its descriptor).
     pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
-        Self { pid, pidfd, group, sync, wait: Wait::Start }
+        Self { pid, pidfd, group, sync, wait: Wait::PerhapsStart }
     }
 
     /// Readable when [`Nascent::advance`] has something to say (epoll it). Holding a duplicate keeps the child waiting.
@@ -81,8 +83,11 @@ impl Nascent {
                 }
                 Ok(Progress::Ready { terminal })
             }
-            Said::End if self.wait == Wait::Over || self.is_alive() => Ok(Progress::Executed),
-            Said::End => Err(self.ended_early()),
+            Said::End => match self.wait {
+                Wait::Over => Ok(Progress::Executed),
+                Wait::PerhapsStart if self.lives_on() => Ok(Progress::Executed),
+                _ => Err(self.ended_early()),
+            },
         }
     }
 
@@ -91,7 +96,7 @@ impl Nascent {
     /// # Errors
     /// The child is gone.
     pub fn start(&mut self) -> Result<(), Error> {
-        if self.wait != Wait::Start {
+        if matches!(self.wait, Wait::Nothing | Wait::Over) {
             return Ok(());
         }
         match sync::start(self.sync.as_fd()) {
@@ -107,9 +112,16 @@ impl Nascent {
         }
     }
 
-    fn is_alive(&self) -> bool {
+    /// Neither ended nor about to. A process that ends closes its descriptors before its pidfd tells, so the kernel's flag
+    /// (`PF_EXITING`, in proc_pid_stat(5)) is asked too.
+    fn lives_on(&self) -> bool {
+        const PF_EXITING: u32 = 4;
+        let exiting = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok().is_none_or(|stat| {
+            let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6)?.parse::<u32>().ok());
+            flags.is_none_or(|flags| flags & PF_EXITING != 0)
+        });
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
+        !exiting && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
     fn ended_early(&self) -> Error {

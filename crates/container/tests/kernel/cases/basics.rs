@@ -11,7 +11,9 @@ pub(crate) const CASES: &[Case] = crate::cases![
     devices_and_symlinks,
     limits_hold,
     spec_devices,
-    dev_null_for_absent_stdio
+    dev_null_for_absent_stdio,
+    signals_are_reset,
+    the_parent_keeps_no_descriptor,
 ];
 
 fn runs(node: &Node) {
@@ -76,4 +78,24 @@ fn spec_devices(node: &Node) {
 fn dev_null_for_absent_stdio(node: &Node) {
     let out = node.shell("readlink /proc/self/fd/0; cat; echo end", |_| ());
     assert_eq!(out.stdout, "/dev/null\nend");
+}
+
+/// Rust's start ignores SIGPIPE, a monitor blocks what it reads from a signalfd: none of it reaches the process.
+fn signals_are_reset(node: &Node) {
+    let blocked = syscall::signal_fd::SignalFd::block(&[10, 17]).expect("blocked");
+    let out = node.run(bundle::spec(&["/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]), node.inputs());
+    assert_eq!(out.expect("runs").stdout, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000");
+    drop(blocked);
+}
+
+fn the_parent_keeps_no_descriptor(node: &Node) {
+    let count = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    // The first run opens what is kept once per process.
+    node.shell("true", |_| ());
+    let before = count();
+    for _ in 0..5 {
+        node.shell("true", |_| ());
+        node.run(bundle::spec(&["nginxx"]), node.inputs()).expect_err("not there");
+    }
+    assert_eq!(count(), before);
 }

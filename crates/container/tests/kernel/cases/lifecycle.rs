@@ -14,6 +14,8 @@ pub(crate) const CASES: &[Case] = crate::cases![
     waits_for_its_start,
     ends_when_nobody_can_start_it,
     can_be_taken_over,
+    started_by_a_monitor_that_died,
+    adopted_and_killed,
     killed_before_its_start,
     memory_limit_too_low,
     terminal,
@@ -71,11 +73,37 @@ fn can_be_taken_over(node: &Node) {
     node.end(adopted);
 }
 
+/// The monitor died between the start byte and the end of file: its heir sees only the latter.
+fn started_by_a_monitor_that_died(node: &Node) {
+    let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
+    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
+    nascent.start().expect("started");
+    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
+    drop(nascent);
+    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    assert!(matches!(next(&mut adopted), Ok(Progress::Executed)));
+    node.end(adopted);
+}
+
+fn adopted_and_killed(node: &Node) {
+    let (nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
+    let (pid, pidfd) = (nascent.pid, nascent.pidfd.try_clone().expect("duplicate"));
+    let sync = nascent.sync().try_clone_to_owned().expect("duplicate");
+    let group = cgroup::Group::open(&node.trees, nascent.group.path()).expect("group");
+    drop(nascent);
+    let mut adopted = Nascent::adopt(pid, pidfd, sync, group);
+    adopted.group.kill().expect("kill");
+    assert!(next(&mut adopted).is_err(), "it never executed anything");
+    reap(&adopted);
+    adopted.group.remove().expect("removed");
+}
+
 fn killed_before_its_start(node: &Node) {
     let (mut nascent, _) = node.create(bundle::spec(&["/bin/sleep", "999"]), node.inputs()).expect("created");
     nascent.group.kill().expect("kill");
     let error = next(&mut nascent).expect_err("it is gone");
-    assert!(error.message.contains("killed before"), "{error}");
+    assert!(error.message.contains("before it could execute its command"), "{error}");
     assert_eq!(reap(&nascent), 137);
     nascent.group.remove().expect("removed");
 }
