@@ -13,8 +13,6 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
     pub(crate) rates: Rates,
-    /// Told when the daemon has nothing to serve any more.
-    pub(crate) end: tokio::sync::Notify,
     /// What the program around the engine tells of itself.
     pub(crate) daemon: serde_json::Value,
 }

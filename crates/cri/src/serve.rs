@@ -5,7 +5,7 @@ use cri_proto::{
     pinion::pinion_server::PinionServer,
     v1::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
-use tokio::{net::UnixListener, sync::Notify};
+use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
@@ -16,7 +16,7 @@ use crate::{answer::State, image::Images, native::Native, runtime::Runtime, stat
 #[error("serve gRPC: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
-/// Serves the CRI's two services and our own on one socket until `stop` resolves or `Reset` was asked for; requests that run are answered first.
+/// Serves the CRI's two services and our own on one socket until `stop` resolves; requests that run are answered first.
 ///
 /// `daemon` is what `Info` tells of the program around the engine.
 ///
@@ -28,16 +28,10 @@ pub async fn serve(
     daemon: serde_json::Value,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let state = Arc::new(State { engine, rates: Rates::default(), daemon, end: Notify::new() });
+    let state = Arc::new(State { engine, rates: Rates::default(), daemon });
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));
-    let native = PinionServer::new(Native(state.clone()));
-    let stop = async move {
-        tokio::select! {
-            () = stop => {}
-            () = state.end.notified() => {}
-        }
-    };
+    let native = PinionServer::new(Native(state));
     Server::builder()
         .add_service(runtime.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(images.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))

@@ -62,8 +62,6 @@ pub(crate) enum Command {
     Info(command::info::Args),
     /// Show versions of this program and of the daemon
     Version(command::version::Args),
-    /// Take everything away again
-    System(command::system::Args),
     /// Run the daemon
     Serve(command::serve::Args),
     /// Remove every pod, image, network and folder, with the daemon ended before

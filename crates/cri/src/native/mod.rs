@@ -6,7 +6,6 @@ mod info;
 mod kill;
 mod load;
 mod pull;
-mod reset;
 mod save;
 mod session;
 mod wait;
@@ -57,10 +56,6 @@ impl Pinion for Native {
 
     async fn wait(&self, request: Request<proto::WaitRequest>) -> Answer<proto::WaitResponse> {
         reading("Wait", wait::answer(self.0.clone(), request.into_inner())).await
-    }
-
-    async fn reset(&self, request: Request<proto::ResetRequest>) -> Answer<proto::ResetResponse> {
-        changing("Reset", reset::answer(self.0.clone(), request.into_inner())).await
     }
 
     async fn info(&self, request: Request<proto::InfoRequest>) -> Answer<proto::InfoResponse> {

@@ -22,7 +22,6 @@ pub(crate) mod serve;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
-pub(crate) mod system;
 pub(crate) mod version;
 pub(crate) mod wait;
 
@@ -76,7 +75,6 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Rmi(args) => rmi::run(client, args).await,
         Command::Load(args) => load::run(client, args).await,
         Command::Save(args) => save::run(client, args).await,
-        Command::System(args) => system::run(client, args).await,
         Command::Info(_) => info::run(client).await,
         Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
             Ok(0)
