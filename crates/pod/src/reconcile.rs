@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use cgroup::GroupPath;
+
 use crate::{
     Error, SharedMode,
     container::{ContainerPhase, remove::take_away},
@@ -17,6 +19,8 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(60);
+/// How long a node without pods keeps what pods share.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// In the background, for as long as the engine lives. A moment at which something is being made is passed over.
 pub(crate) async fn every_minute(engine: Weak<Inner>) {
@@ -35,6 +39,32 @@ pub(crate) async fn once(engine: &Arc<Inner>) {
     networks(engine).await;
     snapshots(engine).await;
     keys(engine).await;
+    cgroup_parent(engine).await;
+}
+
+/// After the last pod went. Not at once: the next one would only have to make again what is removed here.
+pub(crate) fn when_idle(engine: &Arc<Inner>) {
+    let engine = Arc::downgrade(engine);
+    tokio::spawn(async move {
+        tokio::time::sleep(IDLE).await;
+        let Some(engine) = engine.upgrade() else { return };
+        let Ok(_alone) = engine.making.try_write() else { return };
+        cgroup_parent(&engine).await;
+    });
+}
+
+/// The group above pods that name none, while there are no pods.
+async fn cgroup_parent(engine: &Arc<Inner>) {
+    if !engine.sandboxes().is_empty() {
+        return;
+    }
+    let of = Arc::clone(engine);
+    let outcome = blocking(move || {
+        let parent = GroupPath::parse(&of.config.default_cgroup_parent).and_then(|path| path.join("pod"));
+        of.trees.remove_empty_parents(&parent.map_err(|e| Error::internal(e.to_string()))?, None);
+        Ok(())
+    });
+    warn("the pods' cgroup", outcome.await);
 }
 
 fn warn(what: &str, outcome: Result<(), Error>) {

@@ -153,7 +153,7 @@ fn volumes_users_and_modes_are_as_asked_for() {
         let mut pod = node.sandbox("p");
         pod.pid = PidMode::Pod;
         let pod = engine.run_sandbox(pod).await.expect("run");
-        let host = node.dir.path().join("vol");
+        let host = node.dir.join("vol");
         fs::create_dir(&host).expect("folder");
         fs::write(host.join("file"), "from the node").expect("file");
         let mut config = script("one", "exec sleep 1000");
@@ -171,7 +171,7 @@ fn volumes_users_and_modes_are_as_asked_for() {
         config.security.readonly_rootfs = true;
         let two = node.run(&engine, &pod, config).await;
         assert_eq!(exec(&engine, &two, "touch /x 2>/dev/null || echo no").await, "no\n");
-        assert_eq!(exec(&engine, &two, "pgrep -f '^sleep 1000' | wc -l").await.trim(), "2");
+        assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
 
         let mut host = node.sandbox("host");
         (host.network, host.ipc, host.pid) = (SharedMode::Node, SharedMode::Node, PidMode::Node);

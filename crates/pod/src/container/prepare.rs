@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use tracing::debug_span;
 
 use super::{
-    Container, PROCESS,
+    Container, ContainerConfig, PROCESS,
     identity::Accounts,
     spec::{self, Facts, Mounts, Sources},
     stdio::{self, Stdio},
@@ -57,7 +57,7 @@ pub(crate) fn prepare(
     container.resolved(process);
 
     let mut streams = streams(engine, container)?;
-    if let Some(filter) = engine.filters.choose(security, &spec::capabilities(config)?)? {
+    if let Some(filter) = filter(engine, config)? {
         streams.both(Role::Seccomp, filter)?;
     }
     let Stdio { mut send, keep } = streams;
@@ -69,6 +69,11 @@ pub(crate) fn prepare(
         send.push(Role::Namespace(kind), namespace);
     }
     Ok(Prepared { spec, send, keep })
+}
+
+/// The compiled system call filter, which commands in the container run under, too.
+pub(crate) fn filter(engine: &Inner, config: &ContainerConfig) -> Result<Option<OwnedFd>, Error> {
+    engine.filters.choose(&config.security, &spec::capabilities(config)?)
 }
 
 fn rootfs(engine: &Inner, container: &Container, image: &Image) -> Result<OwnedFd, Error> {

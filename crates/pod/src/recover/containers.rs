@@ -16,7 +16,9 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::Found;
 use crate::{
     Error, clock,
-    container::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, end, remove::take_away, stdio},
+    container::{
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, end, prepare, remove::take_away, stdio,
+    },
     engine::{Inner, name_of},
     monitor::Held,
     process,
@@ -45,7 +47,8 @@ async fn restore(
     held: Option<(Holding, Attachments)>,
 ) -> Result<(), Error> {
     let record = container.record();
-    let holding = held.map(|(holding, files)| {
+    let holding = held.map(|(holding, mut files)| {
+        push_filter(engine, container, &mut files);
         engine.monitor.custody().hold(Held::new(holding.clone(), files));
         holding
     });
@@ -58,6 +61,14 @@ async fn restore(
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => as_held(engine, container, holding),
         (phase, None) => alone(engine, container, phase).await,
+    }
+}
+
+/// A monitor that takes over must know the filter, or it refuses commands.
+fn push_filter(engine: &Inner, container: &Container, files: &mut Attachments) {
+    match prepare::filter(engine, container.config()) {
+        Ok(filter) => filter.into_iter().for_each(|filter| files.push(Role::Seccomp, filter)),
+        Err(error) => tracing::warn!("container {}: {error}", container.id()),
     }
 }
 
@@ -96,6 +107,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
+    push_filter(engine, container, &mut files);
     if let Some(path) = &container.metadata.log_path {
         files.push(Role::Log, stdio::open_log(path)?);
     }

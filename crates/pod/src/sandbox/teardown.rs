@@ -6,7 +6,7 @@ use super::{Sandbox, SandboxPhase, Shared};
 use crate::{
     Error,
     engine::{Inner, blocking},
-    failpoint,
+    failpoint, reconcile,
     state::Kind,
     undo::Undo,
 };
@@ -46,5 +46,8 @@ pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Res
     failpoint::reach("teardown.released");
     engine.records.remove(Kind::Sandbox, sandbox.id())?;
     engine.forget_sandbox(sandbox);
+    if engine.sandboxes().is_empty() {
+        reconcile::when_idle(engine);
+    }
     Ok(())
 }

@@ -17,12 +17,19 @@ use pod::{
 };
 
 const INSIDE: &str = "PINION_TEST_NODE";
+/// Set for a process of a node that is no node of its own: the folder of its node.
+const DAEMON: &str = "PINION_TEST_DAEMON";
 /// Long enough for a slow machine; only a failing test waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.invalid/demo:1";
 
 /// Runs `body` on a node of its own. `name` is the test's.
 pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) {
+    if std::env::var_os(DAEMON).is_some() {
+        let runtime = tokio::runtime::Runtime::new().expect("runtime");
+        runtime.block_on(async { body(Node::new()).await });
+        return;
+    }
     if std::env::var_os(INSIDE).is_some() {
         rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
         shell("ip link set lo up");
@@ -76,13 +83,16 @@ fn monitor() -> PathBuf {
 
 /// Folders, image and configuration of one engine.
 pub struct Node {
-    pub dir: tempfile::TempDir,
+    pub dir: PathBuf,
     pub config: Config,
+    _owned: Option<tempfile::TempDir>,
 }
 
 impl Node {
     fn new() -> Self {
-        let dir = tempfile::tempdir_in("/var/tmp").expect("a folder");
+        let owned = std::env::var_os(DAEMON).is_none().then(|| tempfile::tempdir_in("/var/tmp").expect("a folder"));
+        let dir = owned.as_ref().map(|dir| dir.path().to_owned());
+        let dir = dir.unwrap_or_else(|| std::env::var_os(DAEMON).expect("the node's folder").into());
         let state_dir = PathBuf::from("/run/pinion");
         let config = Config {
             network: NetworkConfig {
@@ -94,7 +104,7 @@ impl Node {
                 subnet6: None,
             },
             state_dir,
-            data_dir: dir.path().join("data"),
+            data_dir: dir.join("data"),
             monitor: monitor(),
             netns_dir: "/run/netns".into(),
             default_cgroup_parent: std::env::var(INSIDE).expect("its cgroup"),
@@ -102,7 +112,21 @@ impl Node {
             netns_pool: 2,
             default_runtime_handler: String::new(),
         };
-        Self { dir, config }
+        Self { dir, config, _owned: owned }
+    }
+
+    /// This test again, in a process on this node that is killed at a failpoint: whether it was.
+    pub fn crash(&self, name: &str, at: &str) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let out = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads", "1"])
+            .env(DAEMON, &self.dir)
+            .env("PINION_CRASH_AT", at)
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() || out.status.signal() == Some(9), "{at}: {}\n{said}", out.status);
+        out.status.signal() == Some(9)
     }
 
     /// An engine on this node's folders.
@@ -114,7 +138,7 @@ impl Node {
     pub async fn open_with_image(&self) -> Engine {
         let engine = self.open().await;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
-        let folder = self.dir.path().join("image");
+        let folder = self.dir.join("image");
         fs::create_dir(&folder).expect("folder");
         shell(&format!("{} {} {IMAGE}", script.display(), folder.display()));
         let mut archive = tokio::fs::File::open(folder.join("image.tar")).await.expect("archive");
@@ -123,7 +147,7 @@ impl Node {
     }
 
     pub fn logs(&self) -> PathBuf {
-        self.dir.path().join("logs")
+        self.dir.join("logs")
     }
 
     pub fn sandbox(&self, name: &str) -> SandboxConfig {

@@ -1,0 +1,60 @@
+//! The daemon is killed at every step of a pod's life: the next one finds or takes back all, and every name is free.
+#![cfg(feature = "failpoint")]
+
+mod node;
+
+use std::time::Duration;
+
+use node::{Node, container, end, on_a_node};
+use pod::Engine;
+
+const PLACES: [&str; 15] = [
+    "sandbox.reserved",
+    "sandbox.pinned",
+    "sandbox.attached",
+    "sandbox.networked",
+    "container.recorded",
+    "container.prepared",
+    "container.made",
+    "container.starting",
+    "container.started",
+    "remove.deleted",
+    "remove.discarded",
+    "teardown.init",
+    "teardown.detached",
+    "teardown.unpinned",
+    "teardown.released",
+];
+
+async fn life(node: &Node, engine: &Engine) {
+    let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+    let id = node.run(engine, &pod, container("c", &["true"])).await;
+    assert_eq!(end(engine, &id).await, Some(0));
+    engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+    engine.remove_container(&id).await.expect("remove");
+    engine.stop_sandbox(&pod).await.expect("stop");
+    engine.remove_sandbox(&pod).await.expect("remove");
+}
+
+#[test]
+fn a_daemon_killed_anywhere_leaves_nothing_behind() {
+    const NAME: &str = "a_daemon_killed_anywhere_leaves_nothing_behind";
+    on_a_node(NAME, |node| async move {
+        if std::env::var_os("PINION_CRASH_AT").is_some() {
+            let engine = node.open().await;
+            return life(&node, &engine).await;
+        }
+        drop(node.open_with_image().await);
+        for place in PLACES {
+            assert!(node.crash(NAME, place), "{place} is never reached");
+            let engine = node.open().await;
+            for sandbox in engine.sandboxes() {
+                // What was ready is ready; what was not is gone.
+                assert_ne!(sandbox.stage, "reserved", "{place}");
+                engine.remove_sandbox(&sandbox.id).await.expect(place);
+            }
+            life(&node, &engine).await;
+            node.nothing_is_left(engine).await;
+        }
+    });
+}

@@ -1,0 +1,54 @@
+//! Where the time of a pod's life goes. Not asserted: figures depend on the machine.
+
+mod node;
+
+use std::time::{Duration, Instant};
+
+use node::{PATIENCE, on_a_node, script};
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p pod --test timing -- --ignored --nocapture"]
+fn stages_of_a_life() {
+    on_a_node("stages_of_a_life", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut rounds: Vec<Vec<f64>> = Vec::new();
+        for round in 0..30 {
+            let mut stages = Vec::new();
+            let mut last = Instant::now();
+            let mut lap = |stages: &mut Vec<f64>| {
+                stages.push(last.elapsed().as_secs_f64() * 1e3);
+                last = Instant::now();
+            };
+            let pod = engine.run_sandbox(node.sandbox(&format!("p{round}"))).await.expect("run");
+            lap(&mut stages);
+            let id = engine.create_container(&pod, script("c", "exec sleep 1000")).await.expect("create");
+            lap(&mut stages);
+            engine.start_container(&id).await.expect("start");
+            lap(&mut stages);
+            engine.exec_sync(&id, vec!["true".into()], PATIENCE).await.expect("exec");
+            lap(&mut stages);
+            engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+            lap(&mut stages);
+            engine.remove_container(&id).await.expect("remove");
+            lap(&mut stages);
+            engine.stop_sandbox(&pod).await.expect("stop pod");
+            lap(&mut stages);
+            engine.remove_sandbox(&pod).await.expect("remove pod");
+            lap(&mut stages);
+            stages.push(stages.iter().sum());
+            rounds.push(stages);
+        }
+        let names = ["run", "create", "start", "exec", "stop", "remove", "stop pod", "remove pod", "whole"];
+        let mut report = String::new();
+        for (at, name) in names.iter().enumerate() {
+            let mut times: Vec<f64> = rounds.iter().map(|stages| stages[at]).collect();
+            times.sort_by(f64::total_cmp);
+            report += &format!("{name:>10} {:7.2} ms [{:.2}]\n", times[times.len() / 2], times[0]);
+        }
+        std::fs::write(std::env::temp_dir().join("pinion-timing"), report).expect("report");
+        node.nothing_is_left(engine).await;
+    });
+    let report = std::env::temp_dir().join("pinion-timing");
+    println!("median [minimum]\n{}", std::fs::read_to_string(&report).unwrap_or_default());
+    let _ = std::fs::remove_file(report);
+}
