@@ -5,7 +5,7 @@
 //! running when it ended lives on, as under other engines, and keeps the record until it is killed or its container ends.
 
 use container::{Nascent, Progress};
-use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Reply, Role};
+use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Failure, Reply, Role};
 use rustix::{
     fd::{AsFd, OwnedFd},
     process::Signal,
@@ -25,8 +25,8 @@ pub(crate) enum CommandStage {
     /// On its way to execve.
     Setting(Asked),
     Running,
-    /// execve failed, which was said; to be reaped.
-    Failed,
+    /// A step or execve failed, which is told when it was reaped.
+    Failed(Asked),
     /// Reaped; something it started lives on.
     Left,
 }
@@ -39,6 +39,8 @@ pub(crate) struct Command {
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) warnings: Vec<String>,
     pub(crate) stage: CommandStage,
+    /// Why it failed.
+    pub(crate) failure: Option<Failure>,
 }
 
 impl Monitor {
@@ -69,9 +71,10 @@ impl Monitor {
                 Err(error) => {
                     self.epoll.forget(command.nascent.sync());
                     let _ = rustix::process::pidfd_send_signal(&command.nascent.pidfd, Signal::KILL);
-                    command.stage = CommandStage::Failed;
+                    command.stage = CommandStage::Failed(asked);
                     let failure = of_container(&format!("exec in container {}", command.container), &error);
-                    return self.reply(asked, Err(failure));
+                    command.failure = Some(failure);
+                    return;
                 }
             }
         }
@@ -83,16 +86,26 @@ impl Monitor {
         let Some(serial) = self.commands.iter().find(|(_, command)| of_pid(command)).map(|(serial, _)| *serial) else {
             return;
         };
+        // It may have come to execve and to its end since all were heard.
+        self.advance_command(serial);
         let Some(command) = self.commands.get_mut(&serial) else { return };
         let before = std::mem::replace(&mut command.stage, CommandStage::Left);
         command.terminal = None;
-        if before == CommandStage::Running {
-            let oom_killed = command.nascent.group.oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
-            let status = ExitStatus { code: end.code, signal: end.signal, oom_killed, at: clock::realtime() };
-            let event = Event::ExecExited { exec: command.id.clone(), container: command.container.clone(), status };
-            self.tell(event);
-        }
+        let (exec, container) = (command.id.clone(), command.container.clone());
+        let failure = command.failure.take();
+        let oom_killed = command.nascent.group.oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
         self.sweep_command(serial);
+        match before {
+            CommandStage::Running => {
+                let status = ExitStatus { code: end.code, signal: end.signal, oom_killed, at: clock::realtime() };
+                self.tell(Event::ExecExited { exec, container, status });
+            }
+            CommandStage::Failed(asked) | CommandStage::Setting(asked) => {
+                let ended = || system(format!("exec in container {container}"), "its process ended before execve");
+                self.reply(asked, Err(failure.unwrap_or_else(ended)));
+            }
+            CommandStage::Left => {}
+        }
     }
 
     /// Forgets a command that was reaped and left nothing.
@@ -130,7 +143,7 @@ impl Monitor {
     }
 }
 
-fn started(command: &Command) -> Result<(Reply, Attachments), monitor_api::Failure> {
+fn started(command: &Command) -> Result<(Reply, Attachments), Failure> {
     let duplicate = |what: &str, fd: &OwnedFd| {
         let operation = || format!("exec in container {}: duplicate the {what}", command.container);
         fd.as_fd().try_clone_to_owned().map_err(|e| system(operation(), e))

@@ -7,6 +7,7 @@ use monitor_api::{Event, ExitStatus};
 use crate::{
     child::{Child, Stage},
     clock,
+    failure::state,
     monitor::Monitor,
     process::End,
     timer::Timer,
@@ -58,14 +59,17 @@ impl Monitor {
 
     /// A container's process ended: what it left in its group ends too, its output is brought home.
     pub(crate) fn process_ended(&mut self, serial: u64, end: End) {
-        let Some(child) = self.containers.get_mut(&serial) else { return };
-        let before = child.change();
-        if let Stage::Created(nascent) | Stage::Starting(nascent, _) = before {
+        // It may have come to execve and to its end at once: whoever asked for the start is answered first.
+        self.advance(serial);
+        let Some(child) = self.containers.get_mut(&serial).filter(|child| !child.has_ended()) else { return };
+        let (nascent, asked) = match child.change() {
+            Stage::Created(nascent) => (Some(nascent), None),
+            Stage::Starting(nascent, asked) => (Some(nascent), Some(asked)),
+            _ => (None, None),
+        };
+        if let Some(nascent) = nascent {
             self.epoll.forget(nascent.sync());
             child.keep(nascent);
-        } else if let Stage::Draining(status) | Stage::Exited(status) = before {
-            child.stage = Stage::Exited(status);
-            return;
         }
         let oom_killed = child.group.as_ref().is_some_and(|group| group.oom_kills() > 0);
         let status = ExitStatus { code: end.code, signal: end.signal, oom_killed, at: clock::realtime() };
@@ -75,7 +79,11 @@ impl Monitor {
         if let Some(pidfd) = &child.pidfd {
             self.epoll.forget(pidfd);
         }
+        let ended = state("start", &child.id, "its process ended and did not say why");
         self.timers.after(DRAIN, Timer::Drain(serial));
+        if let Some(asked) = asked {
+            self.reply(asked, Err(ended));
+        }
         self.move_output(serial, false);
     }
 

@@ -43,6 +43,8 @@ impl Monitor {
     fn reaped(&mut self, pid: i32, end: End) {
         let of_pid = |child: &crate::child::Child| child.pid == pid && !child.has_ended();
         if let Some(serial) = self.containers.iter().find(|(_, child)| of_pid(child)).map(|(serial, _)| *serial) {
+            // It may have come to execve and to its end since all were heard.
+            self.advance(serial);
             if matches!(self.containers[&serial].stage, Stage::Setting(..) | Stage::Failing(..)) {
                 self.setup_ended(serial);
             } else {

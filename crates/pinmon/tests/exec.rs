@@ -41,6 +41,25 @@ fn a_command_runs_in_the_container_and_its_end_is_told() {
 }
 
 #[test]
+fn short_commands_are_never_lost_between_their_start_and_their_end() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    for n in 0..300 {
+        let id = format!("e{n}");
+        node.exec("c", &id, &["true"]).expect("exec");
+        assert_eq!(node.wait_exec(&id).code, Some(0));
+    }
+    for n in 0..30 {
+        let id = format!("short{n}");
+        node.run(&id, &["true"]);
+        assert_eq!(node.wait(&id).code, Some(0));
+        node.delete(&id);
+    }
+    node.delete("c");
+    node.end();
+}
+
+#[test]
 fn a_command_is_killed_with_all_it_started() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);

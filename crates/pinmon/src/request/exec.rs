@@ -45,7 +45,7 @@ impl Monitor {
         let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
         let (terminal, warnings) = (None, Vec::new());
         let stage = CommandStage::Setting(asked);
-        self.commands.insert(serial, Command { id, container, nascent, terminal, warnings, stage });
+        self.commands.insert(serial, Command { id, container, nascent, terminal, warnings, stage, failure: None });
         if let Err(error) = watched {
             eprintln!("pinmon: {what}: watch its child: {error}");
             let _ = self.commands[&serial].nascent.group.kill();
