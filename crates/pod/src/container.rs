@@ -28,10 +28,10 @@ mod status;
 pub(crate) mod stdio;
 pub(crate) mod stop;
 pub(crate) mod update;
-mod volume;
+pub(crate) mod volume;
 
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
-pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, PROCESS};
+pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
 pub use status::{ContainerState, ContainerStats, ContainerStatus, ExecOutput, ExecRequest};

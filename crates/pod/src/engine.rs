@@ -279,7 +279,7 @@ impl Engine {
             "id": container.id(),
             "stage": record.stage,
             "phase": record.phase,
-            "process": container.process(&self.0.records).ok(),
+            "runtimeSpec": container.spec(&self.0.records).ok(),
             "cgroup": container.metadata.cgroup,
             "stopSignal": container.metadata.stop_signal,
             "imageId": container.metadata.image_id,

@@ -32,6 +32,7 @@ mod filter;
 mod identifier;
 mod monitor;
 mod names;
+mod orphans;
 mod process;
 mod reconcile;
 mod recover;

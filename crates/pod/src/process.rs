@@ -39,7 +39,7 @@ pub(crate) async fn ended(pidfd: impl AsFd) -> Result<(), Error> {
 pub(crate) fn reap(pidfd: impl AsFd) -> Option<i32> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::PidFd(pidfd.as_fd()), options).ok()??;
-    status.exit_status().map(|code| code as i32).or_else(|| status.terminating_signal().map(|s| 128 + s as i32))
+    status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal))
 }
 
 /// The exit code of a process that ended, child or not, where the kernel still knows it (6.15 for others' children).
@@ -81,6 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::zombie_processes, reason = "it is reaped by its pidfd")]
     async fn a_child_is_reaped_by_its_pidfd_with_its_code() {
         let child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().expect("spawn");
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");

@@ -15,6 +15,7 @@ use crate::{
     Error, SharedMode,
     container::{ContainerPhase, remove::take_away},
     engine::{Inner, blocking},
+    orphans::Orphans,
     sandbox::{SandboxPhase, Shared, teardown::teardown},
 };
 
@@ -24,9 +25,11 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// In the background, for as long as the engine lives. A moment at which something is being made is passed over.
 pub(crate) async fn every_minute(engine: Weak<Inner>) {
+    let mut orphans = Orphans::default();
     loop {
         tokio::time::sleep(EVERY).await;
         let Some(engine) = engine.upgrade() else { return };
+        orphans.look();
         once(&engine).await;
     }
 }

@@ -21,6 +21,8 @@ pub(crate) mod teardown;
 
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
 pub(crate) use files::SHARED_FILES;
-pub(crate) use namespaces::{Shared, derive, make_shared, pid_namespace};
+#[cfg(test)]
+pub(crate) use namespaces::make_shm;
+pub(crate) use namespaces::{SHM, Shared, derive, make_shared, pid_namespace};
 pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};

@@ -31,7 +31,7 @@ impl ContainerSpec {
             "image": {"image": image},
             "command": command,
             "log_path": format!("{name}.log"),
-            "linux": {},
+            "linux": {"security_context": {"namespace_options": {"pid": 1}}},
         }))
     }
 }

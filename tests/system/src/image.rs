@@ -54,15 +54,9 @@ impl Registry {
     }
 
     /// Ends the registry.
-    pub fn stop(&mut self) {
-        let _ = self.server.kill();
+    pub fn stop(&mut self, node: &Node) {
+        node.kill(&node.process("docker-registry"));
         let _ = self.server.wait();
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

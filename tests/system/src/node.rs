@@ -10,6 +10,9 @@ use tempfile::TempDir;
 
 use crate::{Outcome, Process, wait_until};
 
+/// What the first shell of a node waits for.
+const WAIT: &str = "sleep 3600";
+
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// What a test may want different from the defaults.
@@ -148,17 +151,20 @@ impl Node {
         found[0].clone()
     }
 
-    /// Every process of the node but its first and what the test itself runs in it.
+    /// Every process of the node but its first shell and what that shell waits for.
     pub fn processes(&self) -> Vec<Process> {
-        Process::below(self.first())
-            .into_iter()
-            .filter(|process| process.name != "sleep" || process.inner > 3)
-            .collect()
+        let procfs = PathBuf::from(format!("/proc/{}/root/proc", self.first()));
+        Process::all(&procfs).into_iter().filter(|process| process.pid != 1 && process.command_line() != WAIT).collect()
+    }
+
+    /// Sends SIGKILL to a process of the node.
+    pub fn kill(&self, process: &Process) {
+        self.run("kill", &["-KILL", &process.pid.to_string()]).ok();
     }
 
     /// Kills the daemon without a warning and waits for its end.
     pub fn kill_daemon(&mut self) {
-        signal(self.process("pinion").pid, "KILL");
+        self.kill(&self.process("pinion"));
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
@@ -169,14 +175,15 @@ impl Node {
 
     /// Ends the daemon politely.
     pub fn stop_daemon(&mut self) {
-        signal(self.process("pinion").pid, "TERM");
+        self.run("kill", &[&self.process("pinion").pid.to_string()]).ok();
         let _ = self.daemon.take().map(|mut daemon| daemon.wait());
     }
 
     /// Kills the monitor without a warning and waits until another one is there.
     pub fn kill_monitor(&self) {
-        let old = self.process("pinmon").pid;
-        signal(old, "KILL");
+        let old = self.process("pinmon");
+        self.kill(&old);
+        let old = old.pid;
         wait_until("another monitor is there", || {
             self.processes()
                 .iter()
@@ -216,7 +223,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         // With the first process of a PID namespace the kernel ends all others.
         if !std::thread::panicking() || env::var_os("PINION_TEST_KEEP").is_none() {
-            signal(self.first(), "KILL");
+            let _ = Command::new("kill").args(["-KILL", &self.first().to_string()]).status();
         } else {
             eprintln!("kept for you: {}", self.dir.path().display());
         }
@@ -230,7 +237,9 @@ impl Drop for Node {
 
 /// The first process of new namespaces: a shell that reaps whatever falls to it.
 fn anchor() -> Child {
-    let script = "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do sleep 3600 & wait; done";
+    let script = format!(
+        "mount -t tmpfs -o mode=755 tmpfs /run && ip link set lo up && echo ready && while :; do {WAIT} & wait; done"
+    );
     let mut anchor = Command::new("unshare")
         .args([
             "--mount",
@@ -243,10 +252,12 @@ fn anchor() -> Child {
             "private",
             "sh",
             "-c",
-            script,
+            &script,
         ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // unshare grumbles when its child is killed, which is how a node ends.
+        .stderr(Stdio::null())
         .spawn()
         .expect("unshare starts (as root)");
     let mut line = String::new();
@@ -262,9 +273,4 @@ pub(crate) fn program(name: &str) -> PathBuf {
     let path = PathBuf::from(folder).join(name);
     assert!(path.is_file(), "{} is not there: run `make test`", path.display());
     path
-}
-
-/// Sends a signal by name.
-pub(crate) fn signal(pid: i32, name: &str) {
-    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
 }

@@ -41,7 +41,7 @@ fn images_that_cannot_be_had() {
     let mut registry = Registry::start(&node);
     names(&node.crictl(&["pull", "127.0.0.1:5000/nope:1"]).error(), &["127.0.0.1:5000/nope:1", "not found"]);
     names(&node.crictl(&["pull", "127.0.0.1:5000/demo:none"]).error(), &["127.0.0.1:5000/demo:none", "not found"]);
-    names(&node.crictl(&["pull", "UPPER/case:1"]).error(), &["UPPER/case"]);
+    names(&node.crictl(&["pull", "127.0.0.1:5000/UPPER:1"]).error(), &["127.0.0.1:5000/UPPER:1"]);
 
     let layer = fs::read_dir(registry.layout.join("blobs/sha256"))
         .unwrap()
@@ -56,7 +56,7 @@ fn images_that_cannot_be_had() {
     names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &[&digest]);
     assert_eq!(node.crictl(&["images", "-q"]).ok(), "", "a corrupt image is listed");
 
-    registry.stop();
+    registry.stop(&node);
     names(&node.crictl(&["pull", "127.0.0.1:5000/demo:1"]).error(), &["127.0.0.1:5000", "refused"]);
     node.end();
 }
@@ -81,12 +81,12 @@ fn containers_that_cannot_be_made() {
     nothing_but_pods(&node);
 
     let mut capability = ContainerSpec::new("capability", "demo:1", &["true"]);
-    capability.0["linux"] = json!({"security_context": {"capabilities": {"add_capabilities": ["NOT_A_CAPABILITY"]}}});
+    capability.0["linux"] = json!({"security_context": {"namespace_options": {"pid": 1}, "capabilities": {"add_capabilities": ["NOT_A_CAPABILITY"]}}});
     names(&node.create_container(&pod_id, &pod, &capability).error(), &["NOT_A_CAPABILITY"]);
     nothing_but_pods(&node);
 
     let mut user = ContainerSpec::new("user", "demo:1", &["true"]);
-    user.0["linux"] = json!({"security_context": {"run_as_username": "nobody-knows"}});
+    user.0["linux"] = json!({"security_context": {"namespace_options": {"pid": 1}, "run_as_username": "nobody-knows"}});
     names(&node.create_container(&pod_id, &pod, &user).error(), &["nobody-knows"]);
     nothing_but_pods(&node);
 

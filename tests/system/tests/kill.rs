@@ -58,7 +58,7 @@ fn a_container_that_ends_while_no_daemon_lives_is_known_afterwards() {
     let (_, id) = counter(&node);
     node.kill_daemon();
     let container = node.processes().into_iter().find(|process| process.name == "sh").expect("the container's process");
-    fs::write(format!("/proc/{}/root/tmp/stop", container.pid), "").unwrap();
+    fs::write(container.path("/tmp/stop"), "").unwrap();
     wait_until("the container ends", || !node.processes().iter().any(|process| process.name == "sh"));
     node.start_daemon();
     check_end(&node, &id);
@@ -83,8 +83,7 @@ fn requests_in_flight_when_the_daemon_dies_leave_nothing() {
                 ]);
             });
             thread::sleep(Duration::from_millis(20 + 5 * round));
-            let daemon = node.process("pinion").pid;
-            let _ = std::process::Command::new("kill").args(["-KILL", &daemon.to_string()]).status();
+            node.kill(&node.process("pinion"));
             runner.join().unwrap();
         });
         node.forget_daemon();

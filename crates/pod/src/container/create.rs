@@ -8,10 +8,11 @@ use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
 };
+use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord,
+    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, end,
     prepare::{self, Prepared},
     remove::take_away,
 };
@@ -77,21 +78,20 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
     })?;
-    let container = record(engine, sandbox, config, &image)?;
-    let _alone = container.busy.lock().await;
+    let (container, _alone) = record(engine, sandbox, config, &image)?;
     match set_up(engine, sandbox, &container, &image).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => Err(with_undo(error, take_away(engine, &container).await)),
     }
 }
 
-/// Writes it into the ledger.
+/// Writes it into the ledger, and locks it: remove waits until it is made or gone.
 fn record(
     engine: &Inner,
     sandbox: &Sandbox,
     config: Arc<ContainerConfig>,
     image: &Image,
-) -> Result<Arc<Container>, Error> {
+) -> Result<(Arc<Container>, OwnedMutexGuard<()>), Error> {
     let id = identifier::fresh()?;
     let image_signal = image.config.stop_signal.as_deref().and_then(prepare::signal);
     let metadata = ContainerMetadata {
@@ -106,9 +106,10 @@ fn record(
     };
     engine.records.create(Kind::Container, &metadata.id, &metadata)?;
     let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
+    let alone = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
     engine.insert_container(Arc::clone(&container));
     failpoint::reach("container.recorded");
-    Ok(container)
+    Ok((container, alone))
 }
 
 fn log_path(sandbox: &Sandbox, config: &ContainerConfig) -> Option<PathBuf> {
@@ -157,6 +158,9 @@ async fn set_up(
             }
             // Told at its start, as callers expect of a command that is not in the image.
             Made::Refused(why) => record.refused = Some(why),
+        }
+        if let Some(status) = record.early_end.take() {
+            end::finish(record, &status);
         }
         true
     })

@@ -13,7 +13,8 @@ pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatu
     engine.monitor.custody().exited(container.id(), &status);
     container.update(&engine.records, |record| match record.phase {
         ContainerPhase::Exited => false,
-        ContainerPhase::Starting => {
+        // Whoever makes or starts it says first how that went.
+        ContainerPhase::Creating | ContainerPhase::Starting => {
             record.early_end = Some(status);
             true
         }
@@ -58,10 +59,10 @@ pub(crate) fn reap_when_over(engine: &Arc<Inner>, id: &str) {
     // A pod's init has no code that anybody asks for.
     let container = engine.container(id).ok();
     tokio::spawn(async move {
-        if process::ended(&pidfd).await.is_ok() {
-            if let (Some(code), Some(container)) = (process::reap(&pidfd), container) {
-                let _ = container.reaped.set(code);
-            }
+        if process::ended(&pidfd).await.is_ok()
+            && let (Some(code), Some(container)) = (process::reap(&pidfd), container)
+        {
+            let _ = container.reaped.set(code);
         }
     });
 }

@@ -18,8 +18,8 @@ use crate::{
     state::{Kind, Records},
 };
 
-/// The record's file of the resolved process.
-pub(crate) const PROCESS: &str = "process.json";
+/// The record's file of the runtime specification.
+pub(crate) const SPEC: &str = "spec.json";
 
 /// `metadata.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -57,6 +57,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) exit_code: Option<i32>,
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// Resources after the last update; `None`: as they were asked for at first.
+    #[serde(default)]
+    pub(crate) resources: Option<oci::Resources>,
     /// Its command cannot be executed: what `start` will say.
     #[serde(default)]
     pub(crate) refused: Option<String>,
@@ -77,6 +80,7 @@ impl Default for ContainerRecord {
             exit_code: None,
             reason: String::new(),
             message: String::new(),
+            resources: None,
             refused: None,
             early_end: None,
         }
@@ -87,7 +91,7 @@ impl Default for ContainerRecord {
 pub(crate) struct Container {
     pub(crate) metadata: ContainerMetadata,
     /// Held by create, start, stop, remove and update.
-    pub(crate) busy: tokio::sync::Mutex<()>,
+    pub(crate) busy: Arc<tokio::sync::Mutex<()>>,
     /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
     pub(crate) reaped: OnceLock<i32>,
     record: watch::Sender<Arc<ContainerRecord>>,
@@ -100,7 +104,7 @@ impl Container {
     pub(crate) fn new(metadata: ContainerMetadata, record: ContainerRecord) -> Self {
         Self {
             metadata,
-            busy: tokio::sync::Mutex::new(()),
+            busy: Arc::default(),
             reaped: OnceLock::new(),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
@@ -149,8 +153,13 @@ impl Container {
         if let Some(process) = self.process.get() {
             return Ok(process);
         }
-        let read = records.read(Kind::Container, self.id(), PROCESS)?;
-        Ok(self.process.get_or_init(|| read))
+        let process = self.spec(records)?.process.unwrap_or_default();
+        Ok(self.process.get_or_init(|| process))
+    }
+
+    /// The runtime specification it was made by.
+    pub(crate) fn spec(&self, records: &Records) -> Result<oci::Spec, Error> {
+        records.read(Kind::Container, self.id(), SPEC)
     }
 
     /// Sets the resolved process, once.
@@ -204,6 +213,7 @@ impl Container {
             message: record.message.clone(),
             log_path: self.metadata.log_path.clone(),
             pid: alive.then_some(record.pid).filter(|pid| *pid != 0),
+            resources: record.resources.as_ref().unwrap_or(&self.metadata.config.resources).clone(),
             user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
             stage: record.stage.clone(),
         }

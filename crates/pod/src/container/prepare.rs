@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use tracing::debug_span;
 
 use super::{
-    Container, ContainerConfig, PROCESS,
+    Container, ContainerConfig, SPEC,
     identity::Accounts,
     spec::{self, Facts, Mounts, Sources},
     stdio::{self, Stdio},
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, SharedMode,
     engine::Inner,
-    sandbox::{Sandbox, Shared},
+    sandbox::{SHM, Sandbox, Shared},
     state::Kind,
 };
 
@@ -52,9 +52,8 @@ pub(crate) fn prepare(
     let process = spec::process(&facts)?;
     let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
-    let process = spec.process.clone().unwrap_or_default();
-    engine.records.write(Kind::Container, container.id(), PROCESS, &process)?;
-    container.resolved(process);
+    engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
+    container.resolved(spec.process.clone().unwrap_or_default());
 
     let mut streams = streams(engine, container)?;
     if let Some(filter) = filter(engine, config)? {
@@ -87,7 +86,7 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container) -> Result<Mo
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
     let shm = || match Shared::Shm.file(engine, sandbox)? {
-        Some(tmpfs) => volume::clone_detached(tmpfs.as_fd()),
+        Some(tmpfs) => volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM)),
         None => volume::open_file(std::path::Path::new("/dev/shm"), false),
     };
     let file = |name: &str| volume::open_file(&folder.join(name), readonly);

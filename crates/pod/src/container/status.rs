@@ -47,6 +47,8 @@ pub struct ContainerStatus {
     pub log_path: Option<PathBuf>,
     /// Its first process, while there is one.
     pub pid: Option<u32>,
+    /// Its limits as they are, after updates.
+    pub resources: oci::Resources,
     /// Who it is.
     pub user: oci::User,
     /// Where a running or failed operation stands, for `inspect`.

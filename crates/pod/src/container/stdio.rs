@@ -70,10 +70,11 @@ impl Stdio {
                 files.push(monitor, file);
             }
         }
-        if config.stdin && !config.stdin_once {
-            if let Ok(file) = open_stdin(folder) {
-                files.push(Role::StdinHold, file);
-            }
+        if config.stdin
+            && !config.stdin_once
+            && let Ok(file) = open_stdin(folder)
+        {
+            files.push(Role::StdinHold, file);
         }
         files
     }

@@ -6,7 +6,10 @@ use rustix::{
     fd::{BorrowedFd, OwnedFd},
     fs::CWD,
     io::Errno,
-    mount::{MountAttrFlags, MountPropagationFlags, OpenTreeFlags, open_tree},
+    mount::{
+        MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree,
+        unmount,
+    },
 };
 use syscall::mount_attributes::MountAttributes;
 
@@ -61,10 +64,39 @@ pub(crate) fn open_file(path: &Path, readonly: bool) -> Result<OwnedFd, Error> {
     Ok(tree)
 }
 
-/// Another mount of what a detached mount shows. Linux 6.15 for a mount that never was in a namespace.
-pub(crate) fn clone_detached(mount: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+/// Another mount of what a detached mount shows. Before Linux 6.15 only what is attached can be cloned: then it is attached
+/// at `point`, which is made, for as long as the pod lives.
+pub(crate) fn clone_detached(mount: BorrowedFd<'_>, point: &Path) -> Result<OwnedFd, Error> {
+    match clone_of(mount) {
+        Err(Errno::INVAL) => {
+            attach(mount, point)?;
+            clone_of(mount)
+        }
+        cloned => cloned,
+    }
+    .map_err(failed("clone the pod's /dev/shm"))
+}
+
+fn clone_of(mount: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(mount, "", flags).map_err(failed("clone the pod's /dev/shm"))
+    open_tree(mount, "", flags)
+}
+
+fn attach(mount: BorrowedFd<'_>, point: &Path) -> Result<(), Error> {
+    let told = format!("attach the pod's /dev/shm at {}", point.display());
+    match std::fs::create_dir(point) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(told)(error)),
+        _ => {}
+    }
+    move_mount(mount, "", CWD, point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(failed(told))
+}
+
+/// Takes away what [`clone_detached`] attached, if it did.
+pub(crate) fn detach(point: &Path) -> Result<(), Error> {
+    match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed(format_args!("unmount {}", point.display()))(errno)),
+    }
 }
 
 fn clone(path: &Path) -> Result<OwnedFd, Errno> {
@@ -112,7 +144,31 @@ fn unescape(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fd::AsFd;
+
     use super::*;
+
+    #[test]
+    fn an_older_kernel_clones_what_is_attached() {
+        // A thread of its own: its mount namespace goes with it.
+        let outcome = std::thread::spawn(|| {
+            syscall::mount_namespace::unshare_mounts().expect("unshare");
+            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+                .expect("private");
+            let folder = tempfile::tempdir().expect("folder");
+            let point = folder.path().join("shm");
+            let shm = crate::sandbox::make_shm().expect("tmpfs");
+            attach(shm.as_fd(), &point).expect("attach");
+            std::fs::write(point.join("x"), "shared").expect("write");
+            let clone = clone_of(shm.as_fd()).expect("clone");
+            let path = format!("/proc/thread-self/fd/{}/x", std::os::fd::AsRawFd::as_raw_fd(&clone));
+            assert_eq!(std::fs::read_to_string(path).expect("read"), "shared");
+            detach(&point).expect("detach");
+            detach(&point).expect("detach twice");
+            assert!(!point.join("x").exists());
+        });
+        outcome.join().expect("the thread's assertions hold");
+    }
 
     #[test]
     fn blanks_in_mount_points_are_read() {

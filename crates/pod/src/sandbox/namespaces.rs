@@ -16,6 +16,8 @@ use rustix::{
 use super::{PidMode, Sandbox, SandboxConfig, SharedMode};
 use crate::{Error, engine::Inner, error::failed, process};
 
+/// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
+pub(crate) const SHM: &str = "shm";
 /// As other engines have it.
 const SHM_SIZE: &str = "64m";
 
@@ -70,7 +72,7 @@ pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str) -> Result<Vec<
 }
 
 /// A tmpfs that is mounted nowhere.
-fn make_shm() -> Result<OwnedFd, Error> {
+pub(crate) fn make_shm() -> Result<OwnedFd, Error> {
     let wrap = || -> rustix::io::Result<OwnedFd> {
         let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("source", "shm"), ("size", SHM_SIZE), ("mode", "1777")] {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Sandbox, SandboxPhase, Shared};
+use super::{SHM, Sandbox, SandboxPhase, Shared};
 use crate::{
     Error,
+    container::volume,
     engine::{Inner, blocking},
     failpoint, reconcile,
     state::Kind,
@@ -32,6 +33,8 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         failpoint::reach("teardown.unpinned");
     }
     if !Shared::of(sandbox.config()).is_empty() {
+        let shm = engine.records.folder(Kind::Sandbox, id).join(SHM);
+        undo.step("unmount /dev/shm", async { if shm.exists() { volume::detach(&shm) } else { Ok(()) } }).await;
         undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;
     }
     undo.finish()

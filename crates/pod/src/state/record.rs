@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{Error, error::failed};
 
@@ -16,6 +16,12 @@ use crate::{Error, error::failed};
 const VERSION: u64 = 1;
 const METADATA: &str = "metadata.json";
 const STATUS: &str = "status.json";
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    version: u64,
+    value: &'a T,
+}
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +79,7 @@ impl Records {
     pub(crate) fn write(&self, kind: Kind, id: &str, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.folder(kind, id).join(name);
         let wrap = || -> io::Result<()> {
-            let text = serde_json::to_vec(&json!({"version": VERSION, "value": value}))?;
+            let text = serde_json::to_vec(&Versioned { version: VERSION, value })?;
             let beside = path.with_extension("new");
             fs::write(&beside, text)?;
             fs::rename(&beside, &path)
