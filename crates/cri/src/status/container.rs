@@ -46,7 +46,10 @@ pub(crate) fn status(container: &ContainerStatus, image: Option<&Image>) -> v1::
         annotations: config.annotations.clone().into_iter().collect(),
         mounts: config.volumes.iter().map(mount).collect(),
         log_path: container.log_path.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
-        resources: Some(v1::ContainerResources { linux: Some(resources(config)), windows: None }),
+        resources: Some(v1::ContainerResources {
+            linux: Some(resources(&container.resources, config.oom_score_adj.into())),
+            windows: None,
+        }),
         image_id: container.image_id.clone(),
         user: Some(user(&container.user)),
         stop_signal: signal_message(stop_signal(config, image)).into(),
@@ -100,9 +103,9 @@ pub(super) fn mount(volume: &Volume) -> v1::Mount {
     }
 }
 
-/// What was asked for, after the last update.
-pub(super) fn resources(config: &ContainerConfig) -> v1::LinuxContainerResources {
-    let oci::Resources { cpu, memory, hugepage_limits, unified, .. } = config.resources.clone();
+/// The limits as they are, in the CRI's terms: 0 for what was not said.
+fn resources(resources: &oci::Resources, oom_score_adj: i64) -> v1::LinuxContainerResources {
+    let oci::Resources { cpu, memory, hugepage_limits, unified, .. } = resources.clone();
     let (cpu, memory) = (cpu.unwrap_or_default(), memory.unwrap_or_default());
     let signed = |value: Option<u64>| value.map_or(0, |v| i64::try_from(v).unwrap_or(i64::MAX));
     v1::LinuxContainerResources {
@@ -110,7 +113,7 @@ pub(super) fn resources(config: &ContainerConfig) -> v1::LinuxContainerResources
         cpu_quota: cpu.quota.unwrap_or(0),
         cpu_shares: signed(cpu.shares),
         memory_limit_in_bytes: memory.limit.unwrap_or(0),
-        oom_score_adj: config.oom_score_adj.into(),
+        oom_score_adj,
         cpuset_cpus: cpu.cpus.unwrap_or_default(),
         cpuset_mems: cpu.mems.unwrap_or_default(),
         hugepage_limits: hugepage_limits
