@@ -71,3 +71,13 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     Completions(command::completions::Args),
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_of_every_command_fit_together() {
+        super::Arguments::command().debug_assert();
+    }
+}

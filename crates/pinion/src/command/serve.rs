@@ -7,6 +7,7 @@ use crate::{
 
 /// Arguments of `pinion serve`. What is said here goes before the file.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Configuration [default: /etc/pinion/config.toml if it is there]
     #[arg(long, value_name = "FILE")]
