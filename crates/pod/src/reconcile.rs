@@ -57,7 +57,7 @@ pub(crate) fn when_idle(engine: &Arc<Inner>) {
 }
 
 /// The group above pods that name none, while there are no pods.
-async fn cgroup_parent(engine: &Arc<Inner>) {
+pub(crate) async fn cgroup_parent(engine: &Arc<Inner>) {
     if !engine.sandboxes().is_empty() {
         return;
     }

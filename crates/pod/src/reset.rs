@@ -7,7 +7,7 @@ use rustix::{
     mount::{UnmountFlags, unmount},
 };
 
-use crate::{Engine, Error, engine::blocking, error::failed};
+use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
 impl Engine {
     /// Removes every pod and container, the images, the built-in network, the monitor, and the folders of state and
@@ -23,6 +23,7 @@ impl Engine {
             self.images().remove(&image.id).await?;
         }
         let inner = &self.0;
+        reconcile::cgroup_parent(inner).await;
         inner.network.teardown().await.map_err(failed("remove the pods' network"))?;
         inner.monitor.shutdown().await?;
         let config = inner.config.clone();

@@ -4,12 +4,12 @@ mod node;
 
 use std::time::{Duration, Instant};
 
-use node::{PATIENCE, on_a_node, script};
+use node::{PATIENCE, run_on_a_node, script};
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p pod --test timing -- --ignored --nocapture"]
 fn stages_of_a_life() {
-    on_a_node("stages_of_a_life", |node| async move {
+    let said = run_on_a_node("stages_of_a_life", |node| async move {
         let engine = node.open_with_image().await;
         let mut rounds: Vec<Vec<f64>> = Vec::new();
         for round in 0..30 {
@@ -39,16 +39,13 @@ fn stages_of_a_life() {
             rounds.push(stages);
         }
         let names = ["run", "create", "start", "exec", "stop", "remove", "stop pod", "remove pod", "whole"];
-        let mut report = String::new();
+        println!("     stage   median [minimum]");
         for (at, name) in names.iter().enumerate() {
             let mut times: Vec<f64> = rounds.iter().map(|stages| stages[at]).collect();
             times.sort_by(f64::total_cmp);
-            report += &format!("{name:>10} {:7.2} ms [{:.2}]\n", times[times.len() / 2], times[0]);
+            println!("{name:>10} {:7.2} ms [{:.2}]", times[times.len() / 2], times[0]);
         }
-        std::fs::write(std::env::temp_dir().join("pinion-timing"), report).expect("report");
         node.nothing_is_left(engine).await;
     });
-    let report = std::env::temp_dir().join("pinion-timing");
-    println!("median [minimum]\n{}", std::fs::read_to_string(&report).unwrap_or_default());
-    let _ = std::fs::remove_file(report);
+    println!("{said}");
 }

@@ -25,17 +25,22 @@ pub const IMAGE: &str = "test.invalid/demo:1";
 
 /// Runs `body` on a node of its own. `name` is the test's.
 pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) {
+    run_on_a_node(name, body);
+}
+
+/// The same; what it said comes back.
+pub fn run_on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> F) -> String {
     if std::env::var_os(DAEMON).is_some() {
         let runtime = tokio::runtime::Runtime::new().expect("runtime");
         runtime.block_on(async { body(Node::new()).await });
-        return;
+        return String::new();
     }
     if std::env::var_os(INSIDE).is_some() {
         rustix::mount::mount("tmpfs", "/run", "tmpfs", rustix::mount::MountFlags::empty(), None).expect("mount /run");
         shell("ip link set lo up");
         let runtime = tokio::runtime::Runtime::new().expect("runtime");
         runtime.block_on(async { body(Node::new()).await });
-        return;
+        return String::new();
     }
     let group = format!("/pinion-test-pod-{}-{name}", std::process::id());
     let out = Command::new("unshare")
@@ -49,6 +54,7 @@ pub fn on_a_node<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Node) -> 
     let left = remove_group(&group);
     assert!(out.status.success() && said.contains("1 passed"), "{name} on its node: {}\n{said}", out.status);
     assert!(!left, "{name} left its cgroup behind");
+    said
 }
 
 /// Whether it was there.
@@ -67,10 +73,17 @@ pub fn shell(command: &str) -> String {
     String::from_utf8(out.stdout).expect("text")
 }
 
+/// Mount points and what is mounted there.
+fn mounts() -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    table.lines().map(|line| line.splitn(4, ' ').last().expect("a mount").to_owned()).collect()
+}
+
 /// The monitor, built from this checkout.
 fn monitor() -> PathBuf {
     let out = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package", "pinmon", "--message-format", "json"])
+        .args(["--profile", if cfg!(debug_assertions) { "dev" } else { "release" }])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo builds the monitor");
@@ -85,6 +98,7 @@ fn monitor() -> PathBuf {
 pub struct Node {
     pub dir: PathBuf,
     pub config: Config,
+    mounts: Vec<String>,
     _owned: Option<tempfile::TempDir>,
 }
 
@@ -112,7 +126,7 @@ impl Node {
             netns_pool: 2,
             default_runtime_handler: String::new(),
         };
-        Self { dir, config, _owned: owned }
+        Self { dir, config, mounts: mounts(), _owned: owned }
     }
 
     /// This test again, in a process on this node that is killed at a failpoint: whether it was.
@@ -195,8 +209,9 @@ impl Node {
         }
         let pins: Vec<_> = fs::read_dir("/run/netns").expect("netns").flatten().map(|e| e.file_name()).collect();
         assert!(pins.is_empty(), "pins: {pins:?}");
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-        assert!(!mounts.contains("nsfs") && !mounts.contains("overlay /"), "{mounts}");
+        let more: Vec<_> = mounts().into_iter().filter(|mount| !self.mounts.contains(mount)).collect();
+        // The state folder is on the node's /run, a tmpfs already.
+        assert!(more.is_empty(), "mounts: {more:?}");
         eventually("links of pods are gone", || !shell("ip -o link").contains("veth"));
         let group = Path::new("/sys/fs/cgroup/unified").join(&self.config.default_cgroup_parent[1..]);
         let children = fs::read_dir(group).into_iter().flatten().flatten();
