@@ -81,16 +81,17 @@ async fn ready(
 /// From a container that runs, else new: nobody then has seen the old ones.
 async fn again(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix::fd::OwnedFd>, Error> {
     let alive = |phase| matches!(phase, ContainerPhase::Created | ContainerPhase::Running);
-    let mut records = engine.containers_of(sandbox.id()).into_iter().map(|container| container.record());
-    let pid = records.find(|record| alive(record.phase)).map(|record| record.pid);
+    let records = engine.containers_of(sandbox.id()).into_iter().map(|container| container.record());
+    let pids: Vec<u32> = records.filter(|record| alive(record.phase)).map(|record| record.pid).collect();
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let sandbox = Arc::clone(sandbox);
-    blocking(move || match pid {
-        Some(pid) => derive(sandbox.config(), pid),
-        None => {
-            let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
-            make_shared(sandbox.config(), hostname.trim_end())
+    blocking(move || {
+        // One that is a zombie by now has none any more.
+        if let Some(files) = pids.into_iter().find_map(|pid| derive(sandbox.config(), pid).ok()) {
+            return Ok(files);
         }
+        let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
+        make_shared(sandbox.config(), hostname.trim_end())
     })
     .await
 }

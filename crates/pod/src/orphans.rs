@@ -1,0 +1,64 @@
+//! Processes that fell to this one when a monitor died, and that nobody waits for: commands, and what containers on the
+//! node's PID namespace left behind.
+//!
+//! They are told from children of this program (plugins, a monitor), which are waited for as soon as they end: a child that
+//! is a zombie at two looks a minute apart is nobody's.
+
+use std::{collections::HashSet, fs};
+
+use crate::process;
+
+/// Zombies that were seen: pid and start time.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans(HashSet<(u32, u64)>);
+
+impl Orphans {
+    /// Looks, and reaps what was a zombie the last time, too.
+    pub(crate) fn look(&mut self) {
+        let now: HashSet<_> = children().into_iter().filter_map(zombie).collect();
+        for (pid, start_time) in now.intersection(&self.0) {
+            if let Some(pidfd) = process::find(*pid, *start_time) {
+                process::reap(pidfd);
+            }
+        }
+        self.0 = now;
+    }
+}
+
+/// Of all threads of this process.
+fn children() -> Vec<u32> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+fn zombie(pid: u32) -> Option<(u32, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let is_zombie = rest.trim_start().starts_with('Z');
+    if is_zombie { Some((pid, process::start_time(pid)?)) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::zombie_processes, reason = "it is reaped by what is tested")]
+    async fn who_is_a_zombie_twice_is_reaped() {
+        let child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().expect("spawn");
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
+        process::ended(&pidfd).await.expect("end");
+        let mut orphans = Orphans::default();
+        orphans.look();
+        assert!(zombie(child.id()).is_some(), "once is not enough");
+        orphans.look();
+        assert!(zombie(child.id()).is_none());
+    }
+}
