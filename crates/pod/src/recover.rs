@@ -36,7 +36,14 @@ struct Found {
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files();
-    let state = StateFolder::open(&config.state_dir)?;
+    let folder = config.state_dir.clone();
+    let (state, alone) = blocking(move || {
+        let state = StateFolder::open(&folder)?;
+        let alone = state.lock()?;
+        state.void_another_boot()?;
+        Ok((state, alone))
+    })
+    .await?;
     let images = {
         let (folder, registries) = (config.data_dir.clone(), config.registries.clone());
         blocking(move || Ok(image::Store::open(&folder, registries)?)).await?
@@ -55,6 +62,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         filters: Filters::default(),
         monitor,
         records: state.records(),
+        _alone: alone,
         nofile,
         sandbox_names: Names::default(),
         container_names: Names::default(),

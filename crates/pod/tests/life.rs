@@ -173,6 +173,15 @@ fn volumes_users_and_modes_are_as_asked_for() {
         assert_eq!(exec(&engine, &two, "touch /x 2>/dev/null || echo no").await, "no\n");
         assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
 
+        let mut limited = node.sandbox("limited");
+        let pids = Some(pod::oci::Pids { limit: 7 });
+        limited.resources = Some(pod::oci::Resources { pids, ..pod::oci::Resources::default() });
+        let limited = engine.run_sandbox(limited).await.expect("run");
+        let four = node.run(&engine, &limited, script("four", "exec sleep 1000")).await;
+        let bomb = "for i in 1 2 3 4 5 6 7 8 9; do sleep 9 & done";
+        let output = engine.exec_sync(&four, ["sh", "-c", bomb].map(str::to_owned).to_vec(), node::PATIENCE).await;
+        assert_ne!(output.expect("exec").exit_code, 0);
+
         let mut host = node.sandbox("host");
         (host.network, host.ipc, host.pid) = (SharedMode::Node, SharedMode::Node, PidMode::Node);
         let host = engine.run_sandbox(host).await.expect("run");

@@ -140,6 +140,21 @@ fn both_die_and_what_runs_is_found_again() {
 }
 
 #[test]
+fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
+    on_a_node("a_folder_has_one_daemon_and_no_records_of_another_boot", |node| async move {
+        let engine = node.open_with_image().await;
+        let second = Engine::open(node.config.clone()).await.err().expect("one daemon a folder");
+        assert!(second.message.contains("another daemon"), "{second}");
+        engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        drop(engine);
+        std::fs::write(node.config.state_dir.join("boot_id"), "another").expect("boot id");
+        let engine = node.open().await;
+        assert!(engine.sandboxes().is_empty() && engine.containers().is_empty());
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn a_broken_record_disturbs_nobody() {
     on_a_node("a_broken_record_disturbs_nobody", |node| async move {
         let engine = node.open_with_image().await;

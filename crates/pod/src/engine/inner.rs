@@ -6,8 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use cgroup::{Group, GroupPath, Hierarchies};
+use cgroup::{Group, GroupPath, Hierarchies, Limits};
 use oci::Rlimit;
+use rustix::fd::OwnedFd;
 use tokio::sync::RwLock;
 
 use crate::{
@@ -29,6 +30,8 @@ pub(crate) struct Inner {
     pub(crate) filters: Filters,
     pub(crate) monitor: Monitor,
     pub(crate) records: Records,
+    /// While it lives no other daemon works on this state folder.
+    pub(crate) _alone: OwnedFd,
     /// RLIMIT_NOFILE as it was when this process started.
     pub(crate) nofile: Rlimit,
     pub(crate) sandbox_names: Names<Name>,
@@ -94,6 +97,18 @@ impl Inner {
             Some(parent) => format!("/{}", parent.trim_matches('/')),
             None => format!("/{}/{}", self.config.default_cgroup_parent.trim_matches('/'), sandbox.id()),
         }
+    }
+
+    /// Of a pod that has one of its own and limits; else its first container makes it.
+    pub(crate) fn make_pod_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
+        let (None, Some(resources)) = (&sandbox.config().cgroup_parent, &sandbox.config().resources) else {
+            return Ok(());
+        };
+        let limits = Limits::from_spec(resources).map_err(|e| Error::invalid(format!("limits of the pod: {e}")))?;
+        let path = self.cgroup_of(sandbox);
+        let told = format!("make cgroup {path}");
+        let path = GroupPath::parse(&path).map_err(failed(&told))?;
+        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(told))
     }
 
     /// Of a pod that has one of its own; one that is not there is fine.

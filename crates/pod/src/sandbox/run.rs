@@ -133,6 +133,7 @@ impl<'a> Reserved<'a> {
         let make = {
             let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
             move || {
+                engine.make_pod_cgroup(&sandbox)?;
                 let shared = make_shared(sandbox.config(), &hostname)?;
                 if sandbox.config().network == SharedMode::Node {
                     return Ok((None, shared));

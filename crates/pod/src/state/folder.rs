@@ -1,12 +1,19 @@
 //! Making the state folder fit: on tmpfs, of this boot.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, OpenOptions},
+    io::ErrorKind,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use rustix::mount::{MountFlags, mount};
+use rustix::{
+    fd::OwnedFd,
+    fs::{FlockOperation, flock},
+    io::Errno,
+    mount::{MountFlags, mount},
+};
 
 use super::Records;
 use crate::{Error, error::failed};
@@ -14,6 +21,8 @@ use crate::{Error, error::failed};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Parents of a user-namespaced pod's files must be passable, not readable.
 const MODE: u32 = 0o711;
+/// How long a daemon that was ended may still have the folder.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// The state folder, ready to be used.
 #[derive(Debug)]
@@ -34,12 +43,26 @@ impl StateFolder {
             mount("pinion", root, "tmpfs", flags, c"mode=0711")
                 .map_err(failed(format_args!("mount a tmpfs on {}", root.display())))?;
         }
-        let folder = Self { root: root.to_owned() };
-        folder.void_another_boot()?;
-        for part in ["sandbox", "container", "broken"] {
-            make(&root.join(part))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// Keeps other daemons from this folder for as long as the descriptor is open. One that is just ending is waited for.
+    pub(crate) fn lock(&self) -> Result<OwnedFd, Error> {
+        let path = self.root.join("lock");
+        let told = format!("lock {}", path.display());
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed(&told))?;
+        let begin = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file.into()),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if begin.elapsed() < ENDING => std::thread::sleep(ENDING / 100),
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(Error::state(format!("{told}: another daemon works on this state folder")));
+                }
+                Err(errno) => return Err(failed(told)(errno)),
+            }
         }
-        Ok(folder)
     }
 
     /// Where pins of network namespaces are mounted.
@@ -51,23 +74,32 @@ impl StateFolder {
         Records::new(&self.root)
     }
 
-    /// After a reboot no process of any record lives, and their numbers belong to others.
-    fn void_another_boot(&self) -> Result<(), Error> {
+    /// After a reboot no process of any record lives, and their numbers belong to others. Makes the parts that are missing.
+    pub(crate) fn void_another_boot(&self) -> Result<(), Error> {
         let source = "/proc/sys/kernel/random/boot_id";
         let boot = fs::read_to_string(source).map_err(failed(format_args!("read {source}")))?;
         let path = self.root.join("boot_id");
         match fs::read_to_string(&path) {
-            Ok(known) if known == boot => return Ok(()),
+            Ok(known) if known == boot => {}
             Ok(_) => {
                 tracing::info!("the machine was restarted: records of containers in {} are void", self.root.display());
                 for part in ["sandbox", "container"] {
                     let part = self.root.join(part);
-                    fs::remove_dir_all(&part).map_err(failed(format_args!("remove {}", part.display())))?;
+                    match fs::remove_dir_all(&part) {
+                        Err(e) if e.kind() != ErrorKind::NotFound => {
+                            return Err(failed(format_args!("remove {}", part.display()))(e));
+                        }
+                        _ => {}
+                    }
                 }
             }
             Err(_) => {}
         }
-        fs::write(&path, boot).map_err(failed(format_args!("write {}", path.display())))
+        fs::write(&path, boot).map_err(failed(format_args!("write {}", path.display())))?;
+        for part in ["sandbox", "container", "broken"] {
+            make(&self.root.join(part))?;
+        }
+        Ok(())
     }
 }
 
