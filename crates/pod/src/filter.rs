@@ -24,6 +24,8 @@ const MOST: usize = 64;
 #[derive(Default)]
 pub(crate) struct Filters {
     programs: seccomp::Cache,
+    /// Of the default profile by capabilities: what nearly every container has.
+    defaults: Mutex<HashMap<Vec<String>, OwnedFd>>,
     files: Mutex<HashMap<Vec<u8>, OwnedFd>>,
 }
 
@@ -35,15 +37,33 @@ impl Filters {
         }
         let profile = match &security.seccomp {
             SeccompChoice::Unconfined => return Ok(None),
-            SeccompChoice::RuntimeDefault => seccomp::default_profile(capabilities),
+            SeccompChoice::RuntimeDefault => return self.default(capabilities).map(Some),
             SeccompChoice::Localhost(path) => {
                 let told = format!("seccomp profile {}", path.display());
                 let text = read(path).map_err(|e| Error::invalid(format!("{told}: {e}")))?;
                 serde_json::from_slice(&text).map_err(|e| Error::invalid(format!("{told}: {e}")))?
             }
         };
-        let program = self.programs.compile(&profile).map_err(|e| Error::invalid(format!("seccomp profile: {e}")))?;
-        self.file(program.to_bytes()).map(Some)
+        self.compile(&profile).map(Some)
+    }
+
+    fn default(&self, capabilities: &[String]) -> Result<OwnedFd, Error> {
+        let mut defaults = self.defaults.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = defaults.get(capabilities) {
+            return file.try_clone().map_err(failed("duplicate a memfd"));
+        }
+        let file = self.compile(&seccomp::default_profile(capabilities))?;
+        if defaults.len() >= MOST {
+            defaults.clear();
+        }
+        let duplicate = file.try_clone().map_err(failed("duplicate a memfd"))?;
+        defaults.insert(capabilities.to_vec(), file);
+        Ok(duplicate)
+    }
+
+    fn compile(&self, profile: &oci::Seccomp) -> Result<OwnedFd, Error> {
+        let program = self.programs.compile(profile).map_err(|e| Error::invalid(format!("seccomp profile: {e}")))?;
+        self.file(program.to_bytes())
     }
 
     fn file(&self, bytes: Vec<u8>) -> Result<OwnedFd, Error> {

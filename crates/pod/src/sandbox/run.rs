@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use network::PodRef;
+use network::{Attachment, PodRef};
+use rustix::fd::OwnedFd;
 use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
@@ -68,6 +69,9 @@ fn check_handler(engine: &Inner, handler: &str) -> Result<(), Error> {
     Err(Error::invalid(format!("runtime handler {handler:?} is not configured on this node; leave it empty")))
 }
 
+/// A network namespace and its visible path.
+type Pinned = (netns::Namespace, PathBuf);
+
 /// Known to the ledger, nothing made yet.
 struct Reserved<'a> {
     engine: &'a Arc<Inner>,
@@ -102,17 +106,12 @@ impl<'a> Reserved<'a> {
 
     async fn try_network(&self) -> Result<(), Error> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
-        let netns = self.make_namespaces().await?;
+        let (netns, shared) = self.make_namespaces().await?;
         failpoint::reach("sandbox.pinned");
-        let attachment = match &netns {
-            Some((namespace, path)) => {
-                sandbox.stage("attach to the network");
-                let pod = pod_ref(sandbox);
-                let attached = engine.network.attach(&pod, namespace, path, &sandbox.config().ports);
-                Some(attached.instrument(debug_span!("attach")).await.map_err(failed("attach to the network"))?)
-            }
-            None => None,
-        };
+        sandbox.stage("attach to the network");
+        let (kept, attachment) = tokio::join!(self.keep(shared), self.attach(netns.as_ref()));
+        kept?;
+        let attachment = attachment?;
         failpoint::reach("sandbox.attached");
         let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
         files::write(&folder, sandbox.config(), &self.hostname, attachment.as_ref())?;
@@ -126,8 +125,8 @@ impl<'a> Reserved<'a> {
         Ok(())
     }
 
-    /// Pins the network namespace, makes and keeps the others.
-    async fn make_namespaces(&self) -> Result<Option<(netns::Namespace, PathBuf)>, Error> {
+    /// Pins the network namespace and makes the others.
+    async fn make_namespaces(&self) -> Result<(Option<Pinned>, Vec<OwnedFd>), Error> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
         sandbox.stage("make namespaces");
         let make = {
@@ -143,12 +142,24 @@ impl<'a> Reserved<'a> {
                 Ok((Some((namespace, path)), shared))
             }
         };
-        let (netns, shared) = blocking(make).instrument(debug_span!("namespaces")).await?;
-        if !shared.is_empty() {
-            let keep = engine.monitor.keep(Shared::key(sandbox.id()), shared);
-            keep.instrument(debug_span!("keep")).await?;
+        blocking(make).instrument(debug_span!("namespaces")).await
+    }
+
+    /// Has what the containers share held by the monitor, too.
+    async fn keep(&self, shared: Vec<OwnedFd>) -> Result<(), Error> {
+        if shared.is_empty() {
+            return Ok(());
         }
-        Ok(netns)
+        let keep = self.engine.monitor.keep(Shared::key(self.sandbox.id()), shared);
+        keep.instrument(debug_span!("keep")).await
+    }
+
+    async fn attach(&self, netns: Option<&Pinned>) -> Result<Option<Attachment>, Error> {
+        let Some((namespace, path)) = netns else { return Ok(None) };
+        let pod = pod_ref(&self.sandbox);
+        let attached = self.engine.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
+        let attached = attached.instrument(debug_span!("attach")).await;
+        attached.map(Some).map_err(failed("attach to the network"))
     }
 
     fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
