@@ -110,6 +110,29 @@ fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_command_outlives_its_monitor() {
+    on_a_node("a_command_outlives_its_monitor", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
+        let command = "touch /dev/shm/begun; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; echo late; exit 5";
+        let command = ["sh", "-c", command].map(str::to_owned).to_vec();
+        let running = tokio::spawn({
+            let (engine, id) = (engine.clone(), id.clone());
+            async move { engine.exec_sync(&id, command, PATIENCE).await }
+        });
+        while exec(&engine, &id, "ls /dev/shm").await.trim() != "begun" {}
+        let before = monitor_pid(&engine).await;
+        kill_monitor(&engine).await;
+        replaced(&engine, before).await;
+        exec(&engine, &id, "touch /dev/shm/go").await;
+        let output = running.await.expect("no panic").expect("exec");
+        assert_eq!((&output.stdout[..], output.exit_code), (&b"late\n"[..], 5));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn both_die_and_what_runs_is_found_again() {
     on_a_node("both_die_and_what_runs_is_found_again", |node| async move {
         let engine = node.open_with_image().await;
