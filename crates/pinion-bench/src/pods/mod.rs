@@ -80,7 +80,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             report.density.push(density::measure(engine, &shape, arguments.density).await?);
         }
     }
-    print!("{}", report.tables());
+    println!("{}", report.tables().trim_end());
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
         std::fs::write(path, text).map_err(|e| Failure(format!("write {}: {e}", path.display())))?;
