@@ -58,10 +58,14 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// The same failure, told as part of a larger operation.
+    /// The same failure, told as part of a larger operation; as it is, if the monitor named that operation already.
     #[must_use]
     pub(crate) fn during(self, operation: impl Display) -> Self {
-        Self { kind: self.kind, message: format!("{operation}: {}", self.message) }
+        let operation = format!("{operation}: ");
+        match self.message.starts_with(&operation) {
+            true => self,
+            false => Self { kind: self.kind, message: operation + &self.message },
+        }
     }
 }
 
