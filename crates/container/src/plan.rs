@@ -115,7 +115,7 @@ pub(crate) fn compile(profile: &oci::Seccomp) -> Result<seccomp::Program, Error>
     if profile.listener_path.as_deref().is_some_and(|path| !path.is_empty()) {
         return Err(Error::invalid("linux.seccomp.listenerPath: is not supported yet"));
     }
-    seccomp::compile(profile).map_err(|error| Error::invalid(format!("linux.seccomp: {error}")))
+    seccomp::compile(profile).map_err(|error| Error::invalid(error.to_string()))
 }
 
 /// Without a devpts of its own a container would get a terminal of the image, or none.
