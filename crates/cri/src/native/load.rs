@@ -14,6 +14,9 @@ pub(super) async fn answer(state: Shared, chunks: Streaming<proto::Chunk>) -> Ou
     });
     let mut archive = StreamReader::new(bytes);
     let images = state.engine.images().import(&mut archive).await?;
-    let names = images.into_iter().map(|image| image.repo_tags.first().unwrap_or(&image.id).clone());
+    let names = images.into_iter().flat_map(|image| match image.repo_tags.is_empty() {
+        true => vec![image.id],
+        false => image.repo_tags,
+    });
     Ok(proto::LoadResponse { images: names.collect() })
 }

@@ -29,9 +29,14 @@ pub(crate) fn each_file(
     thread::scope(|scope| {
         let (mut chunks, inflate) =
             decompress(scope, source).map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
+        let mut begun = false;
         loop {
-            let entry = tar::next(&mut chunks).map_err(|cause| stream(chunks.passed(), &cause))?;
+            let entry = tar::next(&mut chunks).map_err(|cause| match begun {
+                true => stream(chunks.passed(), &cause),
+                false => no_archive(&cause),
+            })?;
             let Some(entry) = entry else { break };
+            begun = true;
             let name = normalize(&entry.path)?;
             match entry.kind {
                 Kind::File if entry.sparse.is_none() => {
@@ -54,6 +59,16 @@ pub(crate) fn each_file(
         drop(chunks);
         inflate.join().map(drop).map_err(|_| Error::system("the decompressing thread panicked"))
     })
+}
+
+/// What does not even begin like an archive is something else, not a damaged one.
+fn no_archive(cause: &io::Error) -> Error {
+    match cause.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
+            Error::invalid("it is not an archive (docker archive or OCI layout; tar, plain, gzip or zstd)")
+        }
+        _ => stream(0, cause),
+    }
 }
 
 struct Body<'a> {
