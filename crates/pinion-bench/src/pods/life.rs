@@ -152,7 +152,12 @@ fn container(shape: &Shape) -> ContainerConfig {
     };
     ContainerConfig {
         metadata: Some(ContainerMetadata { name: "sleeper".to_owned(), attempt: 0 }),
-        image: Some(ImageSpec { image: shape.image.clone(), ..Default::default() }),
+        // A kubelet says both; CRI-O refuses a container without the second.
+        image: Some(ImageSpec {
+            image: shape.image.clone(),
+            user_specified_image: shape.image.clone(),
+            ..Default::default()
+        }),
         command: vec!["sleep".to_owned(), shape.mark.clone()],
         log_path: "sleeper.log".to_owned(),
         linux: Some(LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
