@@ -22,15 +22,21 @@ impl Processes {
         Self(pids.filter(|pid| *pid != own).filter_map(|pid| Some((pid, read(pid)?))).collect())
     }
 
-    /// How many there are more, and how many bytes of proportional memory more, than in an earlier reading; processes
-    /// whose command line holds `user` are the users' own and are left out.
+    /// How many processes are new, and how many bytes of proportional memory they and the older ones take more, than in
+    /// an earlier reading. Processes whose command line holds `user` are the users' own and are left out; so is what
+    /// ended meanwhile, which was nobody's pod.
     pub(crate) fn since(&self, earlier: &Self, user: &str) -> (i64, i64) {
-        let ours = |all: &Self| {
-            let ours = all.0.values().filter(|process| !process.command.contains(user));
-            ours.fold((0i64, 0i64), |(count, pss), process| (count + 1, pss + process.pss as i64))
-        };
-        let (now, then) = (ours(self), ours(earlier));
-        (now.0 - then.0, now.1 - then.1)
+        let ours = self.0.iter().filter(|(_, process)| !process.command.contains(user));
+        ours.fold((0i64, 0i64), |(count, pss), (pid, process)| match earlier.0.get(pid) {
+            Some(before) => (count, pss + process.pss as i64 - before.pss as i64),
+            None => (count + 1, pss + process.pss as i64),
+        })
+    }
+
+    /// Without those that are gone in a later reading: whatever came and went by itself.
+    pub(crate) fn that_stayed(mut self, later: &Self) -> Self {
+        self.0.retain(|pid, _| later.0.contains_key(pid));
+        self
     }
 
     /// Proportional memory of one process and all below it, bytes.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::{Shape, life};
@@ -5,6 +7,9 @@ use crate::{
     engine::{Engine, Failure},
     process::Processes,
 };
+
+/// Between the two readings of living pods.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// What living pods cost beside the users' processes.
 #[derive(Debug, Serialize)]
@@ -31,6 +36,9 @@ pub(crate) async fn measure(engine: &Engine, shape: &Shape, pods: usize) -> Resu
         alive.push(life::begin(engine, shape, &format!("dense-{number}")).await?);
     }
     let after = (Processes::now(), mounts());
+    // Programs that engines start for a moment (probes, clean-up) are no cost of a pod that lives.
+    tokio::time::sleep(SETTLE).await;
+    let after = (after.0.that_stayed(&Processes::now()), after.1);
     let (processes, pss) = after.0.since(&before.0, &shape.mark);
     for one in alive {
         life::end(engine, one).await?;
