@@ -8,52 +8,9 @@ use rustix::{
     },
 };
 
-use crate::{Error, error::During};
+use oci::CAPABILITIES;
 
-/// Names by number (`linux/capability.h`).
-const NAMES: [&str; 41] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETPCAP",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_NICE",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_MKNOD",
-    "CAP_LEASE",
-    "CAP_AUDIT_WRITE",
-    "CAP_AUDIT_CONTROL",
-    "CAP_SETFCAP",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MAC_ADMIN",
-    "CAP_SYSLOG",
-    "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_AUDIT_READ",
-    "CAP_PERFMON",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-];
+use crate::{Error, error::During};
 
 /// The five sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +70,8 @@ impl Capabilities {
 
     /// First half, as root: shrinks the bounding set; the rest is kept over the change of user.
     pub(crate) fn limit(&self) -> Result<(), Error> {
-        let drop = CapabilitySet::from_bits_retain((1 << NAMES.len()) - 1) - self.bounding;
-        for (number, name) in NAMES.iter().enumerate() {
+        let drop = CapabilitySet::from_bits_retain((1 << CAPABILITIES.len()) - 1) - self.bounding;
+        for (number, name) in CAPABILITIES.iter().enumerate() {
             let one = CapabilitySet::from_bits_retain(1 << number);
             if !drop.contains(one) {
                 continue;
@@ -157,7 +114,8 @@ impl Capabilities {
 fn parse_set(field: &str, names: &[String]) -> Result<CapabilitySet, Error> {
     names.iter().try_fold(CapabilitySet::empty(), |set, name| {
         let upper = name.to_ascii_uppercase();
-        let number = NAMES.iter().position(|known| *known == upper || known.strip_prefix("CAP_") == Some(&upper));
+        let number =
+            CAPABILITIES.iter().position(|known| *known == upper || known.strip_prefix("CAP_") == Some(&upper));
         match number {
             Some(number) => Ok(set | CapabilitySet::from_bits_retain(1 << number)),
             None => Err(Error::invalid(format!("process.capabilities.{field}: unknown capability {name:?}"))),
@@ -167,7 +125,7 @@ fn parse_set(field: &str, names: &[String]) -> Result<CapabilitySet, Error> {
 
 fn names_of(set: CapabilitySet) -> Vec<&'static str> {
     let bits = set.bits();
-    NAMES.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0).map(|(_, name)| *name).collect()
+    CAPABILITIES.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0).map(|(_, name)| *name).collect()
 }
 
 #[cfg(test)]

@@ -1,27 +1,6 @@
+use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
-
-/// The kinds of Linux namespace, as the runtime spec names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NamespaceKind {
-    /// Process ids.
-    Pid,
-    /// Network.
-    Network,
-    /// System V IPC and POSIX message queues.
-    Ipc,
-    /// Host and domain name.
-    Uts,
-    /// Mounts.
-    Mount,
-    /// Users and capabilities.
-    User,
-    /// cgroup root.
-    Cgroup,
-    /// Clock offsets.
-    Time,
-}
 
 /// What an attached descriptor is for. The order of roles in an [`Envelope`](crate::Envelope) is the order of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,7 +11,7 @@ pub enum Role {
     /// A detached mount for entry N of the spec's `mounts`.
     Mount(u32),
     /// A namespace to join, in place of the spec's namespace of that kind.
-    Namespace(NamespaceKind),
+    Namespace(NamespaceType),
     /// The container's or the command's end of standard input (absent: `/dev/null`).
     Stdin,
     /// The container's end of standard output: a FIFO opened read-write, so that it outlives every reader.

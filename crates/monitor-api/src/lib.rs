@@ -32,7 +32,7 @@ mod failure;
 mod message;
 mod socket;
 
-pub use attach::{Attachments, NamespaceKind, Role};
+pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
 pub use failure::{Failure, FailureKind};
 pub use message::{

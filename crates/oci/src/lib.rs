@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capability;
 mod linux;
 mod mount;
 mod process;
@@ -13,11 +14,13 @@ mod resources;
 mod seccomp;
 mod spec;
 
+pub use capability::CAPABILITIES;
 pub use linux::{Device, DeviceKind, IdMapping, Linux, Namespace, NamespaceType, Personality};
 pub use mount::Mount;
 pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
 pub use resources::{
-    BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Resources, ThrottleDevice, WeightDevice,
+    BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Resources, ThrottleDevice,
+    WeightDevice,
 };
 pub use seccomp::{Seccomp, SeccompArg, SyscallRule};
 pub use spec::{Hook, Hooks, Root, Spec};

@@ -1,7 +1,8 @@
 //! Children on their way to execve.
 
 use container::Progress;
-use monitor_api::{Attachments, Created, Failure, FailureKind, NamespaceKind, PodInitStarted, Reply, Role};
+use monitor_api::{Attachments, Created, Failure, FailureKind, PodInitStarted, Reply, Role};
+use oci::NamespaceType;
 use rustix::{fd::OwnedFd, process::Signal};
 
 use crate::{
@@ -161,7 +162,7 @@ fn pod_init_started(child: &Child) -> Result<(Reply, Attachments), Failure> {
     let namespace = std::fs::File::open(&path).map_err(|e| system(what(&format!("open {path}")), e))?;
     let attachments = Attachments::new()
         .with(Role::Pidfd, pidfd.try_clone().map_err(|e| system(what("duplicate its pidfd"), e))?)
-        .with(Role::Namespace(NamespaceKind::Pid), namespace.into());
+        .with(Role::Namespace(NamespaceType::Pid), namespace.into());
     let started = PodInitStarted { pid: child.pid.unsigned_abs(), start_time: start_time(child.pid).unwrap_or(0) };
     Ok((Reply::PodInitStarted(started), attachments))
 }

@@ -4,10 +4,9 @@ mod node;
 
 use std::io::Read;
 
-use monitor_api::{
-    Attachments, FailureKind, HoldingState, KillScope, NamespaceKind, PodInit, Reply, Request, Role, Target,
-};
+use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, PodInit, Reply, Request, Role, Target};
 use node::Node;
+use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 
 fn pipes() -> (std::io::PipeReader, Attachments) {
@@ -116,7 +115,7 @@ fn a_pod_of_shared_pids_has_an_init_that_reaps() {
     let init = PodInit { container: "pod".into(), cgroup: format!("{}/pod", node.cgroup) };
     let (reply, mut files) = node.ask(Request::PodInit(init), Attachments::new()).expect("pod init");
     let Reply::PodInitStarted(started) = reply else { panic!("{reply:?}") };
-    let namespace = files.take(Role::Namespace(NamespaceKind::Pid)).expect("its namespace");
+    let namespace = files.take(Role::Namespace(NamespaceType::Pid)).expect("its namespace");
     let proc = format!("/proc/{}", started.pid);
     assert_eq!(std::fs::read_to_string(format!("{proc}/comm")).expect("comm"), "pod-init\n");
     let status = std::fs::read_to_string(format!("{proc}/status")).expect("status");
@@ -141,7 +140,7 @@ fn a_pod_of_shared_pids_has_an_init_that_reaps() {
             .push(oci::Namespace { kind: oci::NamespaceType::Pid, path: None });
         spec
     };
-    let output = node.output("c").with(Role::Namespace(NamespaceKind::Pid), namespace);
+    let output = node.output("c").with(Role::Namespace(NamespaceType::Pid), namespace);
     node.create_with("c", spec, output).expect("create");
     node.start_container("c").expect("start");
     assert_eq!(node.wait("c").code, Some(5));

@@ -1,8 +1,7 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use container::{Inputs, Plan, Rootfs, Stdio};
-use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, NamespaceKind, Role};
-use oci::NamespaceType;
+use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, Role};
 use rustix::fd::OwnedFd;
 
 use super::Answer;
@@ -136,7 +135,7 @@ fn inputs(attachments: &mut Attachments, seccomp: Option<seccomp::Program>) -> O
     for (role, fd) in std::mem::take(attachments) {
         match role {
             Role::Mount(index) => drop(mounts.insert(index, fd)),
-            Role::Namespace(kind) => drop(namespaces.insert(namespace_type(kind), fd)),
+            Role::Namespace(kind) => drop(namespaces.insert(kind, fd)),
             _ => {}
         }
     }
@@ -149,19 +148,5 @@ pub(super) fn stdio(attachments: &mut Attachments) -> Stdio {
         stdin: attachments.take(Role::Stdin),
         stdout: attachments.take(Role::Stdout),
         stderr: attachments.take(Role::Stderr),
-    }
-}
-
-/// In the runtime spec's words.
-pub(super) fn namespace_type(kind: NamespaceKind) -> NamespaceType {
-    match kind {
-        NamespaceKind::Pid => NamespaceType::Pid,
-        NamespaceKind::Network => NamespaceType::Network,
-        NamespaceKind::Ipc => NamespaceType::Ipc,
-        NamespaceKind::Uts => NamespaceType::Uts,
-        NamespaceKind::Mount => NamespaceType::Mount,
-        NamespaceKind::User => NamespaceType::User,
-        NamespaceKind::Cgroup => NamespaceType::Cgroup,
-        NamespaceKind::Time => NamespaceType::Time,
     }
 }

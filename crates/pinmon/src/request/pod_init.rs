@@ -2,7 +2,7 @@ use container::{Inputs, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, LogOptions, PodInit, Role};
 use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, User};
 
-use super::{Answer, create::namespace_type};
+use super::Answer;
 use crate::{
     child::{Child, Stage},
     connection::Asked,
@@ -26,7 +26,7 @@ impl Monitor {
         let namespaces = attachments
             .into_iter()
             .filter_map(|(role, fd)| match role {
-                Role::Namespace(kind) => Some((namespace_type(kind), fd)),
+                Role::Namespace(kind) => Some((kind, fd)),
                 _ => None,
             })
             .collect();

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use image::Image;
-use monitor_api::{Create, LogOptions, NamespaceKind, Role};
+use monitor_api::{Create, LogOptions, Role};
+use oci::NamespaceType;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
@@ -136,7 +137,7 @@ async fn set_up(
     let Prepared { spec, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
     failpoint::reach("container.prepared");
     if let Some(pid) = pid {
-        send.push(Role::Namespace(NamespaceKind::Pid), pid);
+        send.push(Role::Namespace(NamespaceType::Pid), pid);
     }
     let create = Create {
         container: container.id().to_owned(),

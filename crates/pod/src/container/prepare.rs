@@ -2,8 +2,8 @@
 //! the async threads.
 
 use image::Image;
-use monitor_api::{Attachments, NamespaceKind, Role};
-use oci::Spec;
+use monitor_api::{Attachments, Role};
+use oci::{NamespaceType, Spec};
 use rustix::fd::{AsFd, OwnedFd};
 use tracing::debug_span;
 
@@ -103,15 +103,15 @@ fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
 }
 
 /// The pod's own, but for the PID namespace.
-fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceKind, OwnedFd)>, Error> {
+fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceType, OwnedFd)>, Error> {
     let mut namespaces = Vec::with_capacity(3);
     if sandbox.config().network == SharedMode::Pod {
         let network = engine.pins.get(sandbox.id()).map_err(|e| {
             Error::state(format!("the pod's network namespace is gone: {e}; remove the pod and make it again"))
         })?;
-        namespaces.push((NamespaceKind::Network, network.into()));
+        namespaces.push((NamespaceType::Network, network.into()));
     }
-    for (kind, shared) in [(NamespaceKind::Uts, Shared::Uts), (NamespaceKind::Ipc, Shared::Ipc)] {
+    for (kind, shared) in [(NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)] {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     Ok(namespaces)

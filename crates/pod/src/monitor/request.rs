@@ -4,8 +4,9 @@ use std::sync::{PoisonError, atomic::Ordering};
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
-    NamespaceKind, PodInit, Reply, Request, Role, Target,
+    PodInit, Reply, Request, Role, Target,
 };
+use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
@@ -168,7 +169,7 @@ impl Monitor {
         &self,
         sandbox: &str,
         cgroup: String,
-        namespaces: Vec<(NamespaceKind, OwnedFd)>,
+        namespaces: Vec<(NamespaceType, OwnedFd)>,
     ) -> Result<OwnedFd, Error> {
         let mut attachments = Attachments::new();
         for (kind, namespace) in namespaces {
@@ -180,7 +181,7 @@ impl Monitor {
         let Reply::PodInitStarted(started) = reply else { return Err(unexpected("PodInit", &reply)) };
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("PodInit", "pidfd"))?;
         let namespace =
-            files.take(Role::Namespace(NamespaceKind::Pid)).ok_or_else(|| missing("PodInit", "PID namespace"))?;
+            files.take(Role::Namespace(NamespaceType::Pid)).ok_or_else(|| missing("PodInit", "PID namespace"))?;
         (holding.pid, holding.start_time) = (started.pid, started.start_time);
         self.custody().hold(Held::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
         Ok(namespace)

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use monitor_api::{HoldingState, NamespaceKind};
+use monitor_api::HoldingState;
 use netns::{create_ipc, create_uts};
+use oci::NamespaceType;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
@@ -127,7 +128,7 @@ fn running_init(engine: &Inner, sandbox: &str) -> Option<OwnedFd> {
 async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
     let mut namespaces = Vec::new();
-    for (kind, shared) in [(NamespaceKind::Uts, Shared::Uts), (NamespaceKind::Ipc, Shared::Ipc)] {
+    for (kind, shared) in [(NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)] {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     let cgroup = format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id());

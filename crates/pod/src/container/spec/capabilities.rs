@@ -1,6 +1,6 @@
 //! Capabilities: a default set, more, less, or all.
 
-use oci::Capabilities;
+use oci::{CAPABILITIES, Capabilities};
 
 use crate::{Error, Security};
 
@@ -22,60 +22,15 @@ const DEFAULT: [&str; 14] = [
     "CAP_AUDIT_WRITE",
 ];
 
-/// capabilities(7), by number. What the kernel or this process lacks is left out further down.
-const ALL: [&str; 41] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETPCAP",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_NICE",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_MKNOD",
-    "CAP_LEASE",
-    "CAP_AUDIT_WRITE",
-    "CAP_AUDIT_CONTROL",
-    "CAP_SETFCAP",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MAC_ADMIN",
-    "CAP_SYSLOG",
-    "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_AUDIT_READ",
-    "CAP_PERFMON",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-];
-
 /// `ALL` comes before single names, whichever list has it.
 pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     if security.privileged {
-        return Ok(ALL.map(str::to_owned).to_vec());
+        return Ok(CAPABILITIES.map(str::to_owned).to_vec());
     }
     let (add_all, add) = parse(&security.add_capabilities)?;
     let (drop_all, drop) = parse(&security.drop_capabilities)?;
     let mut granted: Vec<&str> = match (add_all, drop_all) {
-        (true, _) => ALL.to_vec(),
+        (true, _) => CAPABILITIES.to_vec(),
         (false, true) => Vec::new(),
         (false, false) => DEFAULT.to_vec(),
     };
@@ -99,7 +54,7 @@ fn parse(names: &[String]) -> Result<(bool, Vec<&'static str>), Error> {
             all = true;
             continue;
         }
-        match ALL.iter().find(|known| known.strip_prefix("CAP_") == Some(bare)) {
+        match CAPABILITIES.iter().find(|known| known.strip_prefix("CAP_") == Some(bare)) {
             Some(found) => known.push(*found),
             None => return Err(Error::invalid(format!("capability {name:?} is not known; see capabilities(7)"))),
         }
