@@ -20,6 +20,7 @@
 
 mod answer;
 mod config;
+mod ended;
 mod failure;
 mod image;
 mod native;
@@ -27,6 +28,7 @@ mod runtime;
 mod serve;
 mod status;
 
+pub use ended::REMOVE_ENDED;
 pub use serve::{ServeError, serve};
 
 use failure::Failure;

@@ -9,7 +9,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::{answer::State, image::Images, native::Native, runtime::Runtime, status::Rates};
+use crate::{answer::State, ended, image::Images, native::Native, runtime::Runtime, status::Rates};
 
 /// The socket could not be served any longer.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let state = Arc::new(State { engine, rates: Rates::default(), daemon });
+    ended::recover(&state);
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));
     let native = PinionServer::new(Native(state));

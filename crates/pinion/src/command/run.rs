@@ -155,6 +155,9 @@ async fn pod(
     let mut annotations = HashMap::from([(LOGS.to_owned(), logs.clone())]);
     if args.pod.is_none() {
         annotations.insert(OWN_POD.to_owned(), "true".to_owned());
+        if args.detach && args.rm {
+            annotations.insert(cri::REMOVE_ENDED.to_owned(), "true".to_owned());
+        }
     }
     let config = v1::PodSandboxConfig {
         log_directory: logs.clone(),

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     pub(crate) tty: bool,
     /// Print the container's id and leave it running
-    #[arg(short, long, conflicts_with = "rm")]
+    #[arg(short, long)]
     pub(crate) detach: bool,
     /// Remove the container and its pod when it ended
     #[arg(long)]

@@ -80,7 +80,9 @@ impl Messages {
     /// The container's configuration.
     pub(super) fn container(self, args: &Args, name: &str, image: String) -> v1::ContainerConfig {
         let published: Vec<String> = args.publish.iter().map(ToString::to_string).collect();
-        let annotations = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
+        let ports = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
+        // With nobody to wait for it, its end is the daemon's to see.
+        let remove = (args.detach && args.rm).then(|| (cri::REMOVE_ENDED.to_owned(), "true".to_owned()));
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
             image: Some(v1::ImageSpec { image, user_specified_image: args.image.clone(), ..Default::default() }),
@@ -90,7 +92,7 @@ impl Messages {
             envs: self.envs,
             mounts: self.mounts,
             labels: self.labels,
-            annotations: annotations.into_iter().collect(),
+            annotations: ports.into_iter().chain(remove).collect(),
             log_path: format!("{name}.log"),
             stdin: args.interactive,
             stdin_once: args.interactive && !args.detach,
