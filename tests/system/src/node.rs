@@ -71,7 +71,7 @@ impl Node {
     fn write_config(&mut self) {
         let dir = self.dir.path().display();
         let text = format!(
-            "data_dir = \"{dir}/data\"\nstate_dir = \"/run/pinion\"\ncgroup_parent = \"{}\"\n{}\n[network]\ncni_conf_dir = \"{dir}/cni\"\n",
+            "data_dir = \"{dir}/data\"\nstate_dir = \"/run/pinion\"\ncgroup_parent = \"{}\"\nnetwork.cni_conf_dir = \"{dir}/cni\"\n{}\n",
             self.cgroup_parent(),
             self.options.config
         );

@@ -1,0 +1,66 @@
+//! A person at a terminal: `script` of util-linux gives `pinion` a pseudo-terminal of 24 lines and 80 columns.
+
+use std::{
+    env,
+    io::{Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStdin, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use system_tests::{Node, wait_until};
+
+/// `pinion` on a terminal.
+pub(crate) struct Terminal {
+    child: Child,
+    keys: Option<ChildStdin>,
+    screen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    /// Runs `pinion` with these arguments.
+    pub(crate) fn open(node: &Node, args: &[&str]) -> Self {
+        let program = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
+        let quoted: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
+        let line = format!("stty rows 24 cols 80; exec {} {}", program.display(), quoted.join(" "));
+        let mut command = node.command("script");
+        command.env("SHELL", "/bin/sh").args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("script (bsdutils) starts");
+        let mut output = child.stdout.take().expect("a pipe");
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&screen);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut buffer) {
+                written.lock().expect("no panic").extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { keys: child.stdin.take(), child, screen }
+    }
+
+    /// Waits until this stands on the screen.
+    #[track_caller]
+    pub(crate) fn see(&self, text: &str) {
+        wait_until(&format!("{text:?} is on the screen"), || {
+            String::from_utf8_lossy(&self.screen.lock().expect("no panic")).contains(text)
+        });
+    }
+
+    /// Presses keys.
+    pub(crate) fn type_in(&mut self, keys: &str) {
+        let stdin = self.keys.as_mut().expect("open until the end");
+        stdin.write_all(keys.as_bytes()).and_then(|()| stdin.flush()).expect("the terminal takes keys");
+    }
+
+    /// Waits for the program's end: its exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        let mut code = None;
+        wait_until("the program on the terminal ends", || {
+            code = self.child.try_wait().expect("wait").and_then(|status| status.code());
+            code.is_some()
+        });
+        self.keys = None;
+        code
+    }
+}
