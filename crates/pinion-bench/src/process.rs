@@ -23,10 +23,10 @@ impl Processes {
     }
 
     /// How many processes are new, and how many bytes of proportional memory they and the older ones take more, than in
-    /// an earlier reading. Processes whose command line holds `user` are the users' own and are left out; so is what
+    /// an earlier reading. Processes whose command line is `user` are the users' own and are left out; so is what
     /// ended meanwhile, which was nobody's pod.
     pub(crate) fn since(&self, earlier: &Self, user: &str) -> (i64, i64) {
-        let ours = self.0.iter().filter(|(_, process)| !process.command.contains(user));
+        let ours = self.0.iter().filter(|(_, process)| process.command != user);
         ours.fold((0i64, 0i64), |(count, pss), (pid, process)| match earlier.0.get(pid) {
             Some(before) => (count, pss + process.pss as i64 - before.pss as i64),
             None => (count + 1, pss + process.pss as i64),
@@ -46,7 +46,9 @@ impl Processes {
 }
 
 fn read(pid: i32) -> Option<Process> {
-    let command = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).ok()?).replace('\0', " ");
+    let command = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)
+        .trim_end_matches('\0')
+        .replace('\0', " ");
     if command.is_empty() {
         return None; // a kernel thread or a zombie
     }

@@ -39,7 +39,7 @@ pub(crate) async fn measure(engine: &Engine, shape: &Shape, pods: usize) -> Resu
     // Programs that engines start for a moment (probes, clean-up) are no cost of a pod that lives.
     tokio::time::sleep(SETTLE).await;
     let after = (after.0.that_stayed(&Processes::now()), after.1);
-    let (processes, pss) = after.0.since(&before.0, &shape.mark);
+    let (processes, pss) = after.0.since(&before.0, &shape.command().join(" "));
     for one in alive {
         life::end(engine, one).await?;
     }

@@ -158,7 +158,7 @@ fn container(shape: &Shape) -> ContainerConfig {
             user_specified_image: shape.image.clone(),
             ..Default::default()
         }),
-        command: vec!["sleep".to_owned(), shape.mark.clone()],
+        command: shape.command(),
         log_path: "sleeper.log".to_owned(),
         linux: Some(LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
         ..Default::default()

@@ -50,6 +50,13 @@ pub(crate) struct Shape {
     mark: String,
 }
 
+impl Shape {
+    /// What the users' processes run.
+    fn command(&self) -> Vec<String> {
+        vec!["sleep".to_owned(), self.mark.clone()]
+    }
+}
+
 /// Runs every mode and prints the tables.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.in_flight.contains(&0) || arguments.pods == 0 {
