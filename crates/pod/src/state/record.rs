@@ -1,9 +1,9 @@
 //! Records as JSON files: one folder per object.
 
 use std::{
-    fs::{self, DirBuilder},
-    io,
-    os::unix::fs::DirBuilderExt,
+    fs::{self, DirBuilder, File},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -81,7 +81,9 @@ impl Records {
         let wrap = || -> io::Result<()> {
             let text = serde_json::to_vec(&Versioned { version: VERSION, value })?;
             let beside = path.with_extension("new");
-            fs::write(&beside, text)?;
+            // Environments hold secrets, and the folder may be passed through by everyone.
+            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(&text)?;
             fs::rename(&beside, &path)
         };
         wrap().map_err(failed(format_args!("write {}", path.display())))
