@@ -221,16 +221,21 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // With the first process of a PID namespace the kernel ends all others.
-        if !std::thread::panicking() || env::var_os("PINION_TEST_KEEP").is_none() {
-            let _ = Command::new("kill").args(["-KILL", &self.first().to_string()]).status();
-        } else {
-            eprintln!("kept for you: {}", self.dir.path().display());
-        }
-        let _ = self.anchor.wait();
-        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
         if std::thread::panicking() {
             eprintln!("the daemon said:\n{}", self.daemon_log());
+            if env::var_os("PINION_TEST_KEEP").is_some() {
+                eprintln!("kept for you: {}, first process {}", self.dir.path().display(), self.first());
+                self.dir.disable_cleanup(true);
+                return;
+            }
+        }
+        // With the first process of a PID namespace the kernel ends all others.
+        let _ = Command::new("kill").args(["-KILL", &self.first().to_string()]).status();
+        let _ = self.anchor.wait();
+        let _ = self.daemon.take().map(|mut daemon| daemon.wait());
+        // A test that failed leaves groups: they are empty now, and no other test's.
+        for group in self.cgroups() {
+            let _ = Command::new("find").arg(group).args(["-depth", "-type", "d", "-delete"]).status();
         }
     }
 }

@@ -123,7 +123,7 @@ fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
             attempt: 0,
         }),
         hostname: "bench".to_owned(),
-        log_directory: std::env::temp_dir().join(format!("pinion-bench-{}", shape.mark)).to_string_lossy().into_owned(),
+        log_directory: shape.logs().to_string_lossy().into_owned(),
         linux: Some(LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() }),
         labels: HashMap::from([("bench".to_owned(), name.to_owned())]),
         ..Default::default()

@@ -55,6 +55,11 @@ impl Shape {
     fn command(&self) -> Vec<String> {
         vec!["sleep".to_owned(), self.mark.clone()]
     }
+
+    /// Where engines write their logs.
+    fn logs(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("pinion-bench-{}", self.mark))
+    }
 }
 
 /// Runs every mode and prints the tables.
@@ -87,6 +92,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             report.density.push(density::measure(engine, &shape, arguments.density).await?);
         }
     }
+    // Engines that never made it have left nothing to remove.
+    let _ = std::fs::remove_dir_all(shape.logs());
     println!("{}", report.tables().trim_end());
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&report).map_err(|e| Failure(format!("encode the report: {e}")))?;
