@@ -2,8 +2,9 @@
 
 use std::{mem, ptr};
 
-/// Signals that shells, nohup(1) and Rust's own start ignore, and that stay ignored over clone and execve.
-const OFTEN_IGNORED: [i32; 8] = [
+/// Signals that shells, nohup(1) and Rust's own start ignore, and that stay ignored over clone and execve; and the two that
+/// glibc keeps for itself and its posix_spawn leaves ignored.
+const OFTEN_IGNORED: [i32; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -12,20 +13,30 @@ const OFTEN_IGNORED: [i32; 8] = [
     libc::SIGTSTP,
     libc::SIGTTIN,
     libc::SIGTTOU,
+    32,
+    33,
 ];
+
+/// `struct sigaction` of the kernel, which is not libc's: handler, flags, restorer, mask.
+const DEFAULT_ACTION: [u64; 4] = [libc::SIG_DFL as u64, 0, 0, 0];
 
 /// Nothing blocked, and nothing ignored of what a parent may have ignored. For a cloned child before execve.
 pub fn reset_for_exec() {
-    // SAFETY: sigset_t and sigaction are plain data for which all zero is valid (SIG_DFL, no flags); the old values are not
-    // asked for. The calls cannot fail for these arguments.
+    // SAFETY: sigset_t is plain data for which all zero is valid. rt_sigaction reads 32 bytes (x86_64) or 24 (aarch64, which
+    // has no restorer) of the array, and is asked for no old value. It is called as it is, because libc's sigaction refuses
+    // the signals that glibc keeps for itself. The calls cannot fail for these arguments.
     unsafe {
         let mut none: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
         for signal in OFTEN_IGNORED {
-            libc::sigaction(signal, &raw const action, ptr::null_mut());
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                DEFAULT_ACTION.as_ptr(),
+                ptr::null::<u64>(),
+                mem::size_of::<u64>(),
+            );
         }
     }
 }
