@@ -69,11 +69,10 @@ impl Inner {
             let digest = found.digest.clone();
             let image =
                 self.take_one(received, found).await.map_err(|error| error.during(format!("image {digest}")))?;
+            // One image may stand there by several names: what was listed last knows all of them.
+            images.retain(|earlier: &Image| earlier.id != image.id);
             images.push(image);
         }
-        // One image may stand there by several names.
-        let mut seen = BTreeSet::new();
-        images.retain(|image: &Image| seen.insert(image.id.clone()));
         Ok(images)
     }
 
@@ -81,7 +80,7 @@ impl Inner {
         let missing = |digest: &Digest| Error::invalid(format!("blob {digest} is not in the archive"));
         let config = &found.manifest.config.digest;
         let part = received.blob(config).ok_or_else(|| missing(config))?;
-        let parsed = parse_config(&received.json(part)?)?;
+        let parsed = parse_config(&received.json_or_kept(self, part)?)?;
         check_platform(&parsed)?;
         let layers = manifest::layers(&found.manifest, &parsed.diff_ids)?;
         let mut names = Vec::new();

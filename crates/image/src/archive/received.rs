@@ -151,6 +151,14 @@ impl Received {
         fs::read(&part.path).map_err(at("read", &part.path))
     }
 
+    /// As [`Self::json`], of a file that an earlier image of the archive may have moved to the content store.
+    pub(super) fn json_or_kept(&self, store: &Inner, part: &Part) -> Result<Vec<u8>, Error> {
+        match part.path.exists() {
+            true => self.json(part),
+            false => store.content.get(&part.digest, JSON_MAX),
+        }
+    }
+
     /// Moves a file to the content store. A second image may want it too.
     pub(super) fn keep(&self, store: &Inner, part: &Part) -> Result<(), Error> {
         match store.content.size(&part.digest) == Some(part.size) {
