@@ -1,0 +1,288 @@
+//! What a pod's processes see of the network, what the node and others see of the pod, and what is left of it: nothing.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use serde_json::{Value, json};
+use system_tests::{ContainerSpec, Node, Options, PodSpec, wait_until};
+
+const SERVE: [&str; 6] = ["httpd", "-f", "-p", "80", "-h", "/www"];
+
+fn node() -> Node {
+    let node = Node::start();
+    node.load_image();
+    // What leads to other machines.
+    node.run("sh", &["-c", "ip link add up0 type bridge && ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up"])
+        .ok();
+    node
+}
+
+/// A pod with a web server.
+fn web(node: &Node, pod: &PodSpec) -> (String, String) {
+    let pod_id = node.run_pod(pod);
+    let id = node.run_container(&pod_id, pod, &ContainerSpec::new("server", "demo:1", &SERVE));
+    let address = address(node, &pod_id);
+    answers(node, &format!("http://{address}/"));
+    (address, id)
+}
+
+fn address(node: &Node, pod_id: &str) -> String {
+    node.crictl(&["inspectp", pod_id]).json()["status"]["network"]["ip"].as_str().unwrap().to_owned()
+}
+
+fn answers(node: &Node, url: &str) {
+    wait_until(&format!("{url} answers"), || {
+        node.run("curl", &["-fsS", "-m", "2", url]).stdout.contains("hello from a pod")
+    });
+}
+
+/// Nothing of any pod is on the node's network.
+#[track_caller]
+fn no_trace(node: &Node) {
+    // A link goes, and its address with it, by and by: nobody waits for that.
+    let links = "ip -o link | grep -cvE '^[0-9]+: (lo|up0|pinion0):'";
+    wait_until("no link of a pod is left", || node.run("sh", &["-c", links]).stdout.trim() == "0");
+    let find = "find /run/pinion/network -type f \\( -name '[0-9]*.[0-9]*' -o -name '*.json' \\)";
+    wait_until("no address is given, no attachment written down", || node.run("sh", &["-c", find]).stdout.is_empty());
+    assert_eq!(node.run("sh", &["-c", "ls -A /run/netns"]).stdout, "");
+}
+
+#[test]
+fn containers_of_a_pod_share_localhost_and_pods_reach_each_other() {
+    let node = node();
+    let pod = PodSpec::named(&node, "web");
+    let pod_id = node.run_pod(&pod);
+    node.run_container(&pod_id, &pod, &ContainerSpec::new("server", "demo:1", &SERVE));
+    let client = node.run_container(&pod_id, &pod, &ContainerSpec::new("client", "demo:1", &["sleep", "1000"]));
+    wait_until("the client hears the server on localhost", || {
+        let heard = node.crictl(&["exec", "-s", &client, "wget", "-qO-", "http://127.0.0.1/"]);
+        heard.stdout.contains("hello from a pod")
+    });
+    let other = PodSpec::named(&node, "other");
+    let other_id = node.run_pod(&other);
+    let far = node.run_container(&other_id, &other, &ContainerSpec::new("far", "demo:1", &["sleep", "1000"]));
+    let address = address(&node, &pod_id);
+    let heard = node.crictl(&["exec", "-s", &far, "wget", "-qO-", &format!("http://{address}/")]).ok();
+    assert!(heard.contains("hello from a pod"), "{heard}");
+    let alone = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "-T", "2", "http://127.0.0.1/"]);
+    assert_ne!(alone.code, Some(0), "another pod's localhost is another");
+    node.remove_all_pods();
+    no_trace(&node);
+    node.end();
+}
+
+#[test]
+fn ports_of_the_node_lead_to_pods() {
+    let node = node();
+    let mut pod = PodSpec::named(&node, "web");
+    pod.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
+    web(&node, &pod);
+    for host in ["192.0.2.1", "127.0.0.1", "10.85.0.1"] {
+        answers(&node, &format!("http://{host}:8080/"));
+    }
+
+    // From another pod, and from another machine.
+    let other = PodSpec::named(&node, "other");
+    let other_id = node.run_pod(&other);
+    let far = node.run_container(&other_id, &other, &ContainerSpec::new("far", "demo:1", &["sleep", "1000"]));
+    let heard = node.crictl(&["exec", "-s", &far, "wget", "-qO-", "http://192.0.2.1:8080/"]).ok();
+    assert!(heard.contains("hello from a pod"), "{heard}");
+    let machine = Machine::beside(&node);
+    let heard = machine.run(&node, "curl -fsS -m 5 http://198.51.100.1:8080/");
+    assert!(heard.contains("hello from a pod"), "{heard}");
+    // What a pod sends away comes from the node's address.
+    // The server there shows its connections to whoever connects (proc_net_tcp: addresses in hexadecimal).
+    machine.run(&node, "busybox nc -ll -p 7000 -e cat /proc/net/tcp /proc/net/tcp6 >/dev/null 2>&1 &");
+    let from = format!("{:08X}:", u32::from_ne_bytes([198, 51, 100, 1]));
+    wait_until("the other machine hears the pod under the node's address", || {
+        node.crictl(&["exec", "-s", &far, "nc", "198.51.100.2", "7000"]).stdout.contains(&from)
+    });
+    machine.end(&node);
+
+    // One port, one pod.
+    let mut second = PodSpec::named(&node, "second");
+    second.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
+    let file = node.file("second.json", &second.0);
+    let error = node.crictl(&["runp", &file]).error();
+    let first = node.crictl(&["pods", "--name", "web", "-q"]).ok();
+    assert!(error.contains("8080") && error.contains(&first[..12]), "{error}");
+    assert_eq!(node.crictl(&["pods", "--name", "second", "-q"]).ok(), "");
+    node.crictl(&["rmp", "-f", &first]).ok();
+    assert_ne!(node.run("curl", &["-fsS", "-m", "2", "http://192.0.2.1:8080/"]).code, Some(0), "the port leads on");
+    web(&node, &second);
+    answers(&node, "http://192.0.2.1:8080/");
+    node.remove_all_pods();
+    no_trace(&node);
+    node.end();
+}
+
+/// Another machine, one hop from the node: 198.51.100.2 behind 198.51.100.1.
+struct Machine {
+    pid: i32,
+}
+
+impl Machine {
+    fn beside(node: &Node) -> Self {
+        let script = "unshare --net sleep 1000 >/dev/null 2>&1 & echo $!";
+        let pid: i32 = node.run("sh", &["-c", script]).ok().parse().unwrap();
+        let wire = format!(
+            "ip link add ext0 type veth peer name ext1 && ip link set ext1 netns {pid} && ip addr add 198.51.100.1/24 dev ext0 && ip link set ext0 up"
+        );
+        wait_until("the other machine is there", || {
+            node.run(
+                "sh",
+                &["-c", &format!("test \"$(readlink /proc/{pid}/ns/net)\" != \"$(readlink /proc/self/ns/net)\"")],
+            )
+            .code
+                == Some(0)
+        });
+        node.run("sh", &["-c", &wire]).ok();
+        let machine = Self { pid };
+        machine.run(node, "ip link set lo up; ip addr add 198.51.100.2/24 dev ext1; ip link set ext1 up");
+        machine
+    }
+
+    fn run(&self, node: &Node, script: &str) -> String {
+        node.run("nsenter", &["--target", &self.pid.to_string(), "--net", "sh", "-c", script]).ok()
+    }
+
+    fn end(&self, node: &Node) {
+        node.run("ip", &["link", "del", "ext0"]).ok();
+        let everything =
+            node.processes().into_iter().filter(|process| process.name != "pinion" && process.name != "pinmon");
+        let here = fs::read_link(format!("/proc/{}/ns/net", node.first())).unwrap();
+        for process in everything.filter(|process| process.pid == self.pid || process.name == "busybox") {
+            assert_ne!(fs::read_link(process.folder.join("ns/net")).unwrap(), here);
+            node.kill(&process);
+        }
+    }
+}
+
+#[test]
+fn a_pod_on_the_nodes_network() {
+    let node = node();
+    let mut pod = PodSpec::named(&node, "host");
+    pod.0["linux"]["security_context"]["namespace_options"]["network"] = json!(2);
+    let pod_id = node.run_pod(&pod);
+    let mut spec = ContainerSpec::new("host", "demo:1", &["httpd", "-f", "-p", "8081", "-h", "/www"]);
+    spec.0["linux"]["security_context"]["namespace_options"]["network"] = json!(2);
+    let id = node.run_container(&pod_id, &pod, &spec);
+    answers(&node, "http://192.0.2.1:8081/");
+    let inside = node.crictl(&["exec", "-s", &id, "readlink", "/proc/self/ns/net"]).ok();
+    assert_eq!(inside, node.run("readlink", &["/proc/self/ns/net"]).ok());
+    assert_eq!(node.crictl(&["exec", "-s", &id, "hostname"]).ok(), node.run("hostname", &[]).ok());
+    node.remove_all_pods();
+    no_trace(&node);
+    node.end();
+}
+
+#[test]
+fn names_and_sysctls_of_a_pod() {
+    let node = node();
+    let mut pod = PodSpec::named(&node, "named");
+    pod.0["hostname"] = json!("web-1");
+    pod.0["dns_config"] = json!({"servers": ["192.0.2.53"], "searches": ["a.test", "b.test"], "options": ["ndots:2"]});
+    pod.0["linux"]["sysctls"] = json!({"net.core.somaxconn": "517", "net.ipv4.ip_unprivileged_port_start": "0"});
+    let pod_id = node.run_pod(&pod);
+    let spec = ContainerSpec::new("reader", "demo:1", &["sleep", "1000"]);
+    let id = node.run_container(&pod_id, &pod, &spec);
+    let read = |path: &str| node.crictl(&["exec", "-s", &id, "cat", path]).ok();
+    assert_eq!(read("/etc/hostname"), "web-1");
+    assert_eq!(node.crictl(&["exec", "-s", &id, "hostname"]).ok(), "web-1");
+    let address = address(&node, &pod_id);
+    let hosts = read("/etc/hosts");
+    let known = |ip: &str, name: &str| {
+        hosts.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(ip) && words.any(|word| word == name)
+        })
+    };
+    assert!(known("127.0.0.1", "localhost") && known(&address, "web-1"), "{hosts}");
+    let resolver = read("/etc/resolv.conf");
+    assert_eq!(resolver, "search a.test b.test\nnameserver 192.0.2.53\noptions ndots:2");
+    assert_eq!(read("/proc/sys/net/core/somaxconn"), "517");
+    assert_eq!(read("/proc/sys/net/ipv4/ip_unprivileged_port_start"), "0");
+    assert_ne!(fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim(), "517", "the node's own");
+
+    for (key, value) in [("vm.swappiness", "10"), ("net.core.no_such_thing", "1"), ("net.core.somaxconn", "many")] {
+        let mut wrong = PodSpec::named(&node, "wrong");
+        wrong.0["linux"]["sysctls"] = json!({key: value});
+        let file = node.file("wrong.json", &wrong.0);
+        let error = node.crictl(&["runp", &file]).error();
+        assert!(error.contains(key), "{error}");
+    }
+    assert_eq!(node.crictl(&["pods", "--name", "wrong", "-q"]).ok(), "");
+    node.remove_all_pods();
+    no_trace(&node);
+    node.end();
+}
+
+/// A CNI plugin as somebody else might write it: it notes its calls and gives the pod an interface.
+const PLUGIN: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >> "$here/calls"
+cat > "$here/$CNI_COMMAND.json"
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
+ADD)
+  if test -e "$here/full"; then
+    echo '{"cniVersion": "1.0.0", "code": 101, "msg": "no address is free in 203.0.113.0/24"}'
+    exit 1
+  fi
+  nsenter --net="$CNI_NETNS" ip link add "$CNI_IFNAME" type veth peer name other &&
+  nsenter --net="$CNI_NETNS" ip addr add 203.0.113.7/24 dev "$CNI_IFNAME" &&
+  echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}], "ips": [{"address": "203.0.113.7/24", "interface": 0}]}'
+  ;;
+esac
+"#;
+
+#[test]
+fn a_network_of_somebody_elses_plugin() {
+    let plugins = tempfile::tempdir().unwrap();
+    let program = plugins.path().join("noted");
+    fs::write(&program, PLUGIN).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let list = json!({"cniVersion": "1.0.0", "name": "theirs", "plugins": [
+        {"type": "noted", "color": "blue", "capabilities": {"portMappings": true}},
+    ]});
+    let node = Node::with(Options {
+        config: format!("network.cni_bin_dirs = [\"{}\"]", plugins.path().display()),
+        cni: vec![("10-theirs.conflist".to_owned(), list.to_string())],
+        ..Options::default()
+    });
+    node.load_image();
+    let mut pod = PodSpec::named(&node, "theirs");
+    pod.0["port_mappings"] = json!([{"protocol": 0, "container_port": 80, "host_port": 8080}]);
+    let pod_id = node.run_pod(&pod);
+    assert_eq!(address(&node, &pod_id), "203.0.113.7");
+    let asked = read_json(&plugins.path().join("ADD.json"));
+    assert_eq!((&asked["name"], &asked["type"], &asked["color"]), (&json!("theirs"), &json!("noted"), &json!("blue")));
+    assert_eq!(asked["runtimeConfig"]["portMappings"][0]["hostPort"], 8080, "{asked}");
+    let id = node.run_container(&pod_id, &pod, &ContainerSpec::new("c", "demo:1", &["sleep", "1000"]));
+    assert!(node.crictl(&["exec", "-s", &id, "ip", "addr", "show", "eth0"]).ok().contains("203.0.113.7/24"));
+    node.crictl(&["stopp", &pod_id]).ok();
+    let told = read_json(&plugins.path().join("DEL.json"));
+    assert_eq!(told["prevResult"]["ips"][0]["address"], "203.0.113.7/24", "{told}");
+    let calls = |command: &str| {
+        let line = format!("{command} {pod_id} eth0");
+        fs::read_to_string(plugins.path().join("calls")).unwrap().lines().filter(|call| *call == line).count()
+    };
+    assert_eq!((calls("ADD"), calls("DEL")), (1, 1));
+    node.crictl(&["rmp", &pod_id]).ok();
+    assert_eq!((calls("ADD"), calls("DEL")), (1, 1));
+
+    // A refusal is told in the plugin's words, and what it may have begun is taken back.
+    fs::write(plugins.path().join("full"), "").unwrap();
+    let file = node.file("full.json", &PodSpec::named(&node, "full").0);
+    let error = node.crictl(&["runp", &file]).error();
+    assert!(error.contains("noted") && error.contains("no address is free in 203.0.113.0/24"), "{error}");
+    let all = fs::read_to_string(plugins.path().join("calls")).unwrap();
+    let last: Vec<&str> = all.lines().rev().take(2).collect();
+    assert!(last[0].starts_with("DEL ") && last[1].starts_with("ADD "), "{all}");
+    assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
+    no_trace(&node);
+    node.end();
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
