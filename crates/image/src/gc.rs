@@ -25,6 +25,19 @@ impl Inner {
         self.collect()
     }
 
+    /// Whether the image keeps another tag without this one.
+    pub(crate) fn is_one_of_several(&self, tag: &str, id: &Digest) -> bool {
+        let (tags, _) = self.state.lock().names_of(id);
+        tags.len() > 1 && tags.iter().any(|known| known == tag)
+    }
+
+    pub(crate) fn remove_tag(&self, tag: &str) -> Result<(), Error> {
+        let _writer = self.writer();
+        self.index().apply(&Change { drop_names: vec![tag.to_owned()], ..Change::default() })?;
+        self.state.lock().names.remove(tag);
+        Ok(())
+    }
+
     /// Frees layers and blobs that no image, snapshot or running operation needs.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let _writer = self.writer();

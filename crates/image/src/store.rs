@@ -132,6 +132,22 @@ impl Store {
         let inner = self.inner.clone();
         crate::blocking(move || inner.remove_image(&id)).await
     }
+
+    /// Takes one tag from an image, which goes with its last one. By a digest or an id it is [`Store::remove`].
+    ///
+    /// # Errors
+    /// As [`Store::remove`].
+    pub async fn untag(&self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.inner.resolve(name)? else { return Ok(()) };
+        let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
+        let tag = tag.and_then(|reference| reference.tagged());
+        let inner = self.inner.clone();
+        crate::blocking(move || match tag.filter(|tag| inner.is_one_of_several(tag, &id)) {
+            Some(tag) => inner.remove_tag(&tag),
+            None => inner.remove_image(&id),
+        })
+        .await
+    }
 }
 
 impl Inner {

@@ -95,7 +95,6 @@ fn wrong_arguments_are_refused_before_anything_is_done() {
     for wrong in [
         &["run", "-p", "x", "busybox"][..],
         &["run", "--memory", "lots", "busybox"],
-        &["run", "--rm", "-d", "busybox"],
         &["run", "--name", "../up", "busybox"],
         &["kill", "-s", "NOPE", "x"],
         &["logs", "--since", "yesterday", "x"],

@@ -248,8 +248,11 @@ fn two_names_of_one_image() {
     node.pinion(&["save", "-o", archive.to_str().unwrap(), names[0], names[1]]).ok();
     runs(&node, names[0]);
     runs(&node, names[1]);
-    // As the CRI has it: an image goes with all its names.
+    // For people one tag goes; for the CRI an image goes with all its names.
     node.pinion(&["rmi", names[1]]).ok();
+    assert_eq!(node.pinion(&["images", "--json"]).json()[0]["tags"], json!([names[0]]));
+    node.pinion(&["pull", names[1]]).ok();
+    node.crictl(&["rmi", names[1]]).ok();
     assert_eq!(node.pinion(&["images", "-q"]).ok(), "");
     let loaded = node.pinion(&["load", "--json", "-i", archive.to_str().unwrap()]).json();
     assert_eq!(loaded, json!(names));

@@ -8,6 +8,7 @@ mod load;
 mod pull;
 mod save;
 mod session;
+mod untag;
 mod wait;
 
 use std::{pin::Pin, time::Instant};
@@ -48,6 +49,10 @@ impl Pinion for Native {
     type AttachStream = Outgoing<proto::SessionOutput>;
     async fn attach(&self, request: Request<Streaming<proto::SessionInput>>) -> Answer<Self::AttachStream> {
         reading("Attach", attach::answer(self.0.clone(), request.into_inner())).await
+    }
+
+    async fn untag(&self, request: Request<proto::UntagRequest>) -> Answer<proto::UntagResponse> {
+        changing("Untag", untag::answer(self.0.clone(), request.into_inner())).await
     }
 
     async fn kill(&self, request: Request<proto::KillRequest>) -> Answer<proto::KillResponse> {

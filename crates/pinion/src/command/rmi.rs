@@ -1,4 +1,4 @@
-use cri_proto::v1;
+use cri_proto::{pinion::UntagRequest, v1};
 
 use crate::{Client, Failure, lookup, output::Each};
 
@@ -8,7 +8,7 @@ pub(crate) struct Args {
     /// Even if containers use it
     #[arg(short, long)]
     force: bool,
-    /// Names or ids; all tags of an image go with it
+    /// Names or ids; of an image with several tags only the one named goes, by its id all go
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
 }
@@ -29,7 +29,8 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
     let Some(image) = status.into_inner().image else {
         return Err(Failure::new(format!("no image {name:?}; see: pinion images")));
     };
-    if !force {
+    let last = image.repo_tags.len() <= 1 || !image.repo_tags.iter().any(|tag| is_same(tag, name));
+    if last && !force {
         let users = lookup::containers(client).await?.into_iter().find(|container| container.image_id == image.id);
         if let Some(container) = users {
             let user = lookup::name_of(&container);
@@ -38,6 +39,13 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
             )));
         }
     }
-    client.images.remove_image(v1::RemoveImageRequest { image: spec }).await?;
+    client.native.untag(UntagRequest { name: name.to_owned() }).await?;
     Ok(())
+}
+
+/// `busybox` is `docker.io/library/busybox:latest`: whatever was left out stands at the ends.
+fn is_same(tag: &str, name: &str) -> bool {
+    let named = if name.rsplit('/').next().is_some_and(|last| last.contains(':')) { "" } else { ":latest" };
+    let full = format!("{name}{named}");
+    tag == full || tag.strip_suffix(&full).is_some_and(|front| front.ends_with('/'))
 }

@@ -137,7 +137,7 @@ fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         network: pod::NetworkConfig {
             cni_conf_dir: network.cni_conf_dir.clone(),
             cni_bin_dirs: network.cni_bin_dirs.clone(),
-            state_dir: config.state_dir.join("network"),
+            state_dir: config.state_dir.clone(),
             bridge: network.bridge.clone(),
             subnet: network.subnet.clone(),
             subnet6: network.subnet6.clone(),

@@ -159,7 +159,13 @@ impl<'a> Reserved<'a> {
         let pod = pod_ref(&self.sandbox);
         let attached = self.engine.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
         let attached = attached.instrument(debug_span!("attach")).await;
-        attached.map(Some).map_err(failed("attach to the network"))
+        attached.map(Some).map_err(|error| match error {
+            network::Error::PortTaken { .. } => Error::state(format!("attach to the network: {error}")),
+            network::Error::Exhausted { .. } => {
+                Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
+            }
+            error => failed("attach to the network")(error),
+        })
     }
 
     fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
