@@ -10,7 +10,7 @@ use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
-use super::{Held, Monitor, link::unexpected};
+use super::{Held, Monitor, link::unexpected, supervisor::see_off};
 use crate::{Error, ErrorKind, error::failed, process};
 
 /// How often a request that may be repeated is, when the monitor dies under it.
@@ -213,13 +213,17 @@ impl Monitor {
     /// `FailedPrecondition` while it holds something.
     pub(crate) async fn shutdown(&self) -> Result<(), Error> {
         let link = self.link().await?;
+        let pidfd = self.pidfd();
         self.0.over.store(true, Ordering::Release);
         if let Err(error) = link.ask(Request::Shutdown, Attachments::new()).await {
             self.0.over.store(false, Ordering::Release);
             return Err(error);
         }
         link.closed().await;
-        Ok(())
+        match pidfd {
+            Some(pidfd) => see_off(&pidfd).await,
+            None => Ok(()),
+        }
     }
 
     /// Takes over what no monitor holds any more.

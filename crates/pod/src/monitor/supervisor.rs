@@ -96,6 +96,11 @@ impl Monitor {
         &self.0.custody
     }
 
+    /// The process that is connected.
+    pub(super) fn pidfd(&self) -> Option<Arc<OwnedFd>> {
+        self.0.link.borrow().as_ref().map(|connected| Arc::clone(&connected.pidfd))
+    }
+
     /// The connection, waiting for one that is being restored.
     pub(super) async fn link(&self) -> Result<Arc<Link>, Error> {
         let mut link = self.0.link.subscribe();
@@ -171,7 +176,7 @@ fn usable(connected: &Option<Connected>) -> bool {
 }
 
 /// Waits for a monitor to end that closed its socket, and kills one that does not.
-async fn see_off(monitor: &OwnedFd) -> Result<(), Error> {
+pub(super) async fn see_off(monitor: &OwnedFd) -> Result<(), Error> {
     if tokio::time::timeout(FAREWELL, process::ended(monitor)).await.is_err() {
         tracing::warn!("the monitor closed its socket and does not end: it is killed");
         // It may have ended meanwhile.
