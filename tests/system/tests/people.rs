@@ -141,6 +141,19 @@ fn options_arrive_in_the_container() {
 }
 
 #[test]
+fn a_privileged_container_has_the_node_s_devices_and_rights() {
+    let node = node();
+    let script =
+        "test -c /dev/mem -o -c /dev/kmsg && test -L /dev/ptmx && grep -E '^(CapEff|Seccomp):' /proc/self/status";
+    let told = node.pinion(&["run", "--rm", "--privileged", "demo:1", "sh", "-c", script]).ok();
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let rights = own.lines().find(|line| line.starts_with("CapEff:")).unwrap();
+    assert!(told.contains(rights) && told.contains("Seccomp:\t0"), "{told}\n{rights}");
+    nothing_is_left(&node);
+    node.end();
+}
+
+#[test]
 fn a_life_by_hand() {
     let node = node();
     let script = "echo first; until test -e /tmp/go; do sleep 0.05; done; echo last; sleep 1000";

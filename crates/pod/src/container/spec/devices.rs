@@ -23,7 +23,7 @@ const DEFAULT: [(&str, Option<i64>, Option<i64>); 8] = [
     ("c", Some(136), None),
 ];
 /// What a container makes for itself, or other engines do not pass on.
-const LEFT_OUT: [&str; 7] = ["pts", "shm", "fd", "mqueue", "console", ".lxc", "lost+found"];
+const LEFT_OUT: [&str; 8] = ["ptmx", "pts", "shm", "fd", "mqueue", "console", ".lxc", "lost+found"];
 /// Folders in `/dev` are no deeper, and hold no more.
 const DEPTH: usize = 8;
 const MOST: usize = 65536;
