@@ -23,11 +23,24 @@ pub(crate) fn ensure() -> io::Result<()> {
     }
     let mut copy = File::from(memfd()?);
     io::copy(&mut program, &mut copy)?;
-    fcntl_add_seals(&copy, SEALS)?;
+    seal(&copy)?;
     let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| "pinmon".into());
     Err(Command::new(path).arg0(name).args(arguments).exec())
+}
+
+/// The kernel refuses, after 150 ms, while anything else refers to a page of the copy: compaction and migration do that
+/// for a moment on a machine short of memory, and are no reason to stay without a monitor (`memfd_wait_for_pins`, Linux).
+fn seal(copy: &File) -> io::Result<()> {
+    const TRIES: usize = 40;
+    for _ in 1..TRIES {
+        match fcntl_add_seals(copy, SEALS) {
+            Err(rustix::io::Errno::BUSY) => {}
+            result => return Ok(result?),
+        }
+    }
+    Ok(fcntl_add_seals(copy, SEALS)?)
 }
 
 /// Executable also where `vm.memfd_noexec` makes that not the default (Linux 6.3; older kernels do not know the flag).
