@@ -30,7 +30,8 @@ pub fn create(trees: &cgroup::Hierarchies, plan: Plan) -> Result<Nascent, Error>
 fn clone_init(group: &cgroup::Group, plan: &Plan, v2: bool) -> Result<(Child, rustix::fd::OwnedFd), Error> {
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
     let (ours, childs) = sync::pair()?;
-    let childs = ChildEnd::new(childs);
+    let listener = plan.invocation.starter.as_ref().map(|fd| fd.try_clone()).transpose();
+    let childs = ChildEnd::new(childs, listener.during(|| "duplicate the listening socket")?);
     let birth = Birth { joiner: &joiner, sync: &childs, in_all_groups: v2 };
     let clone = || {
         let new_pid = matches!(plan.namespaces.pid, PidNamespace::New);

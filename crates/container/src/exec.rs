@@ -65,7 +65,7 @@ fn clone_command(
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
     let (ours, childs) = sync::pair()?;
-    let sync = ChildEnd::new(childs);
+    let sync = ChildEnd::new(childs, None);
     let command = Command { process: &process, stdio: &stdio, joiner: &joiner, init, sync: &sync };
     let child = with_children_in(init, || {
         Clone3 { namespaces: None, cgroup: joiner.v2_dir() }

@@ -40,7 +40,7 @@ pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
 }
 
 fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
-    detach_from_parent(plan.descriptors().chain(birth.joiner.descriptors()).chain([birth.sync.as_fd()]))?;
+    detach_from_parent(plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors()))?;
     birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
     let proc = Procfs::open()?;
     plan.process.oom_score_adj.apply(&proc)?;
@@ -90,7 +90,7 @@ pub(crate) fn still_needed<'a>(
 ) -> Vec<BorrowedFd<'a>> {
     let folder = joiner.v2_dir().map(|fd| fd.as_raw_fd());
     let groups = joiner.descriptors().filter(|fd| Some(fd.as_raw_fd()) != folder);
-    groups.chain([sync.as_fd()]).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
+    groups.chain(sync.descriptors()).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
 }
 
 fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Option<Terminal>, Error> {

@@ -36,4 +36,20 @@ pub struct Inputs {
     pub stdio: Stdio,
     /// Replaces `linux.seccomp`.
     pub seccomp: Option<seccomp::Program>,
+    /// What a command line decides; a default one for a monitor.
+    pub invocation: Invocation,
+}
+
+/// How the runtime was called.
+#[derive(Debug, Default)]
+pub struct Invocation {
+    /// The container as hooks and seccomp agents are told of it; status and pid are filled in.
+    pub state: oci::State,
+    /// A listening `SOCK_SEQPACKET` socket over which another process starts the container (see
+    /// [`start_waiting`](crate::start_waiting)), once [`Nascent::leave`](crate::Nascent::leave) was called.
+    pub starter: Option<OwnedFd>,
+    /// `linux.cgroupsPath` is `slice:prefix:name`, and systemd makes the group.
+    pub systemd_cgroup: bool,
+    /// How many descriptors from 3 on the container inherits (`--preserve-fds`).
+    pub preserve: u32,
 }

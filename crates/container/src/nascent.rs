@@ -43,6 +43,9 @@ enum Wait {
 pub enum Progress {
     /// Nothing new.
     Pending,
+    /// Its namespaces are there, and its spec has something for the runtime to do now (hooks, network devices): it waits for
+    /// [`Nascent::go_on`].
+    NamespacesMade,
     /// Set up; waits for [`Nascent::start`].
     Ready {
         /// The terminal's master side, where the process has one.
@@ -77,6 +80,7 @@ impl Nascent {
         match sync::listen(self.sync.as_fd())? {
             Said::Nothing => Ok(Progress::Pending),
             Said::Failed(error) => Err(error),
+            Said::NamespacesMade => Ok(Progress::NamespacesMade),
             Said::Ready(terminal) => {
                 if self.wait == Wait::Nothing {
                     self.wait = Wait::Over;
@@ -104,6 +108,34 @@ impl Nascent {
                 self.wait = Wait::Over;
                 Ok(())
             }
+            // It may have said why.
+            Err(_) => match self.advance() {
+                Err(error) => Err(error),
+                Ok(_) => Err(self.ended_early()),
+            },
+        }
+    }
+
+    /// After [`Progress::NamespacesMade`], when the runtime has done its part.
+    ///
+    /// # Errors
+    /// The child is gone.
+    pub fn go_on(&mut self) -> Result<(), Error> {
+        self.tell(sync::go)
+    }
+
+    /// The container will be started over its listening socket ([`Invocation::starter`](crate::Invocation)): it no longer
+    /// ends with this process. To be called when what the starter needs to know is written.
+    ///
+    /// # Errors
+    /// The child is gone.
+    pub fn leave(mut self) -> Result<(), Error> {
+        self.tell(sync::leave)
+    }
+
+    fn tell(&mut self, say: impl FnOnce(BorrowedFd<'_>) -> Result<(), rustix::io::Errno>) -> Result<(), Error> {
+        match say(self.sync.as_fd()) {
+            Ok(()) => Ok(()),
             // It may have said why.
             Err(_) => match self.advance() {
                 Err(error) => Err(error),

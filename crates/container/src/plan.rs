@@ -1,7 +1,7 @@
 use rustix::fd::BorrowedFd;
 
 use crate::{
-    Error, Inputs, Stdio,
+    Error, Inputs, Invocation, Stdio,
     devices::Devices,
     host_names::HostNames,
     masks::Masks,
@@ -28,6 +28,7 @@ pub struct Plan {
     pub(crate) host_names: HostNames,
     pub(crate) process: Process,
     pub(crate) stdio: Stdio,
+    pub(crate) invocation: Invocation,
     warnings: Vec<String>,
 }
 
@@ -68,6 +69,7 @@ impl Plan {
             limits,
             mounts,
             process,
+            invocation: inputs.invocation,
             warnings,
         })
     }

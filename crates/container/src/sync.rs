@@ -3,26 +3,34 @@
 //! ```text
 //! parent                                   child (of create)
 //!   │ ◀──────── E kind message ─────────────│  a step failed: it ends
+//!   │ ───────── G ─────────────────────────▶│  go: placed and mapped (only with a user namespace, or a systemd unit)
+//!   │ ◀──────── N ──────────────────────────│  namespaces made; waits (only where the runtime has work then)
+//!   │ ───────── G ─────────────────────────▶│  go: hooks have run, network devices are moved
 //!   │ ◀──────── R [terminal] ───────────────│  set up; waits
-//!   │ ───────── S ─────────────────────────▶│  start
+//!   │ ───────── L ─────────────────────────▶│  listen: another process starts it (only with a listening socket)
+//!   │ ───────── S ─────────────────────────▶│  start, here or over a connection to the listening socket
 //!   │ ◀──────── E kind message ─────────────│  a last step or execve failed: it ends
 //!   │ ◀──────── end of file ────────────────│  execve closed its end: the command runs
 //! ```
 //!
 //! The child of exec does not wait: `R` and the end of file follow each other.
 //!
+//! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`; from
+//! then on it speaks to that one.
+//!
 //! The child waits as long as *any* process holds the parent's end, so a second holder is what lets a waiting container
 //! outlive its monitor; when the last one is gone the child reads the end of file and ends.
 
+use std::cell::OnceCell;
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-        SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        SendFlags, SocketFlags, SocketType, accept_with, recvmsg, sendmsg, socketpair,
     },
 };
 
@@ -34,6 +42,9 @@ const MESSAGE_MAX: usize = 4096;
 const READY: u8 = b'R';
 const FAILED: u8 = b'E';
 const START: u8 = b'S';
+const GO: u8 = b'G';
+const NAMESPACES: u8 = b'N';
+const LISTEN: u8 = b'L';
 
 /// The two ends: the parent's and the child's.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -44,6 +55,8 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 pub(crate) enum Said {
     /// Nothing yet.
     Nothing,
+    /// Its namespaces are there; it waits for `go`.
+    NamespacesMade,
     /// It is set up.
     Ready(Option<OwnedFd>),
     /// It failed and ends.
@@ -73,6 +86,7 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
     match &data[..got.bytes] {
         [] => Ok(Said::End),
         [READY, ..] => Ok(Said::Ready(terminal)),
+        [NAMESPACES, ..] => Ok(Said::NamespacesMade),
         [FAILED, kind, message @ ..] => {
             let kind = match kind {
                 b'I' => ErrorKind::Invalid,
@@ -87,20 +101,71 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
 
 /// Tells the child to start.
 pub(crate) fn start(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    say(parent, START)
+}
+
+/// Tells the child that what it waits for is done.
+pub(crate) fn go(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    say(parent, GO)
+}
+
+/// Tells the child that it will be started over its listening socket.
+pub(crate) fn leave(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    say(parent, LISTEN)
+}
+
+fn say(socket: BorrowedFd<'_>, word: u8) -> Result<(), Errno> {
     loop {
-        match rustix::net::send(parent, &[START], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match rustix::net::send(socket, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
             result => return result.map(drop),
         }
     }
 }
 
+/// One word; `None`: nobody is there any more.
+fn hear(socket: BorrowedFd<'_>) -> Option<u8> {
+    let mut byte = [0u8];
+    loop {
+        match rustix::net::recv(socket, &mut byte, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            Ok((1, _)) => return Some(byte[0]),
+            _ => return None,
+        }
+    }
+}
+
 /// The child's end.
-pub(crate) struct ChildEnd(OwnedFd);
+pub(crate) struct ChildEnd {
+    socket: OwnedFd,
+    /// A listening socket over which another process may start it.
+    listener: Option<OwnedFd>,
+    /// Who started it, if that came over the listening socket.
+    starter: OnceCell<ManuallyDrop<OwnedFd>>,
+}
 
 impl ChildEnd {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+    pub(crate) fn new(socket: OwnedFd, listener: Option<OwnedFd>) -> Self {
+        Self { socket, listener, starter: OnceCell::new() }
+    }
+
+    /// What the child must keep of it.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.socket.as_fd()].into_iter().chain(self.listener.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Waits for the parent's `go`.
+    pub(crate) fn wait_for_go(&self) -> Result<(), Error> {
+        match hear(self.socket.as_fd()) {
+            Some(GO) => Ok(()),
+            _ => Err(Error::system("wait for the runtime to go on: it ended", Errno::PIPE)),
+        }
+    }
+
+    /// Says that the namespaces are there, and waits until the runtime has done its part.
+    pub(crate) fn show_namespaces(&self) -> Result<(), Error> {
+        say(self.socket.as_fd(), NAMESPACES).during(|| "tell the parent that the namespaces are made")?;
+        self.wait_for_go()
     }
 
     /// Says that the set-up is done.
@@ -112,19 +177,29 @@ impl ChildEnd {
             fds = [terminal];
             ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         }
-        sendmsg(&self.0, &[IoSlice::new(&[READY])], &mut ancillary, SendFlags::NOSIGNAL)
+        sendmsg(&self.socket, &[IoSlice::new(&[READY])], &mut ancillary, SendFlags::NOSIGNAL)
             .during(|| "tell the parent that the container is set up")?;
         Ok(())
     }
 
     /// Waits for the start; `false`: nobody is left who could give it.
     pub(crate) fn wait(&self) -> bool {
-        let mut byte = [0u8];
+        match (hear(self.socket.as_fd()), &self.listener) {
+            (Some(START), _) => true,
+            (Some(LISTEN), Some(listener)) => self.accept(listener.as_fd()),
+            _ => false,
+        }
+    }
+
+    /// Until somebody connects and says `S`; who connects and says nothing or something else is ignored.
+    fn accept(&self, listener: BorrowedFd<'_>) -> bool {
         loop {
-            match rustix::net::recv(&self.0, &mut byte, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                Ok((1, _)) => return byte[0] == START,
-                _ => return false,
+            match accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(starter) if hear(starter.as_fd()) == Some(START) => {
+                    return self.starter.set(ManuallyDrop::new(starter)).is_ok();
+                }
+                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED | Errno::NFILE | Errno::NOMEM) => {}
+                Err(_) => return false,
             }
         }
     }
@@ -139,12 +214,13 @@ impl ChildEnd {
         let message = error.message.as_bytes();
         let mut data = vec![FAILED, kind];
         data.extend_from_slice(&message[..message.len().min(MESSAGE_MAX)]);
-        let _ = rustix::net::send(&self.0, &data, SendFlags::NOSIGNAL);
+        let to = self.starter.get().map_or(&self.socket, |starter| starter);
+        let _ = rustix::net::send(to, &data, SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for ChildEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }

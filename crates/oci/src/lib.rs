@@ -13,14 +13,19 @@ mod process;
 mod resources;
 mod seccomp;
 mod spec;
+mod state;
 
 pub use capability::CAPABILITIES;
-pub use linux::{Device, DeviceKind, IdMapping, Linux, Namespace, NamespaceType, Personality};
+pub use linux::{
+    Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,
+    TimeOffset,
+};
 pub use mount::Mount;
-pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
+pub use process::{Capabilities, ConsoleSize, ExecCpuAffinity, IoPriority, Process, Rlimit, Scheduler, User};
 pub use resources::{
-    BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Resources, ThrottleDevice,
+    BlockIo, Cpu, DeviceRule, HugepageLimit, Memory, Network, NetworkPriority, Pids, Rdma, Resources, ThrottleDevice,
     WeightDevice,
 };
 pub use seccomp::{Seccomp, SeccompArg, SyscallRule};
 pub use spec::{Hook, Hooks, Root, Spec};
+pub use state::{State, Status};

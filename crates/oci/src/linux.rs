@@ -47,6 +47,78 @@ pub struct Linux {
     /// Execution domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub personality: Option<Personality>,
+    /// Offsets of the clocks of a new time namespace, by `boottime` and `monotonic`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub time_offsets: BTreeMap<String, TimeOffset>,
+    /// Cache and memory bandwidth allocation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intel_rdt: Option<IntelRdt>,
+    /// set_mempolicy(2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_policy: Option<MemoryPolicy>,
+    /// Network devices of the runtime's namespace to move into the container's, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub net_devices: BTreeMap<String, NetDevice>,
+}
+
+/// One of `linux.timeOffsets`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeOffset {
+    /// Seconds.
+    pub secs: i64,
+    /// Nanoseconds, less than a second.
+    pub nanosecs: u32,
+}
+
+/// `linux.intelRdt`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IntelRdt {
+    /// Name of the class of service; absent: the container's id.
+    #[serde(rename = "closID", skip_serializing_if = "Option::is_none")]
+    pub clos_id: Option<String>,
+    /// Lines of the `schemata` file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schemata: Vec<String>,
+    /// Line of the L3 cache.
+    #[serde(rename = "l3CacheSchema", skip_serializing_if = "Option::is_none")]
+    pub l3_cache_schema: Option<String>,
+    /// Line of the memory bandwidth.
+    #[serde(rename = "memBwSchema", skip_serializing_if = "Option::is_none")]
+    pub mem_bw_schema: Option<String>,
+    /// Whether a monitoring group is made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub enable_monitoring: bool,
+    /// Before 1.3: monitoring of the cache.
+    #[serde(rename = "enableCMT", skip_serializing_if = "std::ops::Not::not")]
+    pub enable_cmt: bool,
+    /// Before 1.3: monitoring of the bandwidth.
+    #[serde(rename = "enableMBM", skip_serializing_if = "std::ops::Not::not")]
+    pub enable_mbm: bool,
+}
+
+/// `linux.memoryPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryPolicy {
+    /// `MPOL_BIND`, …
+    pub mode: String,
+    /// NUMA nodes, as `0-1,3`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub nodes: String,
+    /// `MPOL_F_STATIC_NODES`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+}
+
+/// One of `linux.netDevices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NetDevice {
+    /// Its name inside; absent: the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// Ids of a user namespace.

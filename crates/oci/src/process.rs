@@ -37,6 +37,58 @@ pub struct Process {
     /// SELinux process label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selinux_label: Option<String>,
+    /// ioprio_set(2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_priority: Option<IoPriority>,
+    /// sched_setattr(2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+    /// CPUs of a command while and after it enters the container.
+    #[serde(rename = "execCPUAffinity", skip_serializing_if = "Option::is_none")]
+    pub exec_cpu_affinity: Option<ExecCpuAffinity>,
+}
+
+/// `process.ioPriority`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IoPriority {
+    /// `IOPRIO_CLASS_RT`, `IOPRIO_CLASS_BE`, `IOPRIO_CLASS_IDLE`.
+    pub class: String,
+    /// 0, the highest, to 7.
+    pub priority: i64,
+}
+
+/// `process.scheduler`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scheduler {
+    /// `SCHED_OTHER`, `SCHED_FIFO`, …
+    pub policy: String,
+    /// -20 to 19, of `SCHED_OTHER` and `SCHED_BATCH`.
+    pub nice: i32,
+    /// 1 to 99, of `SCHED_FIFO` and `SCHED_RR`.
+    pub priority: i32,
+    /// `SCHED_FLAG_RESET_ON_FORK`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+    /// Nanoseconds, of `SCHED_DEADLINE`.
+    pub runtime: u64,
+    /// Nanoseconds, of `SCHED_DEADLINE`.
+    pub deadline: u64,
+    /// Nanoseconds, of `SCHED_DEADLINE`.
+    pub period: u64,
+}
+
+/// `process.execCPUAffinity`: lists as `0-3,7`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecCpuAffinity {
+    /// Before the command joins the container's groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<String>,
+    /// After.
+    #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
 }
 
 /// Size of a terminal in characters.

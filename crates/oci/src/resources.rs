@@ -27,6 +27,9 @@ pub struct Resources {
     /// Classes and priorities (v1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Handles and objects, by RDMA device.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rdma: BTreeMap<String, Rdma>,
     /// v2 files written as they are.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unified: BTreeMap<String, String>,
@@ -210,4 +213,16 @@ pub struct NetworkPriority {
     pub name: String,
     /// Priority.
     pub priority: u32,
+}
+
+/// One of `resources.rdma`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rdma {
+    /// Most handles; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hca_handles: Option<u32>,
+    /// Most objects; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hca_objects: Option<u32>,
 }

@@ -60,7 +60,7 @@ impl Monitor {
             let Some(command) = self.commands.get_mut(&serial) else { return };
             let CommandStage::Setting(asked) = command.stage else { return };
             match command.nascent.advance() {
-                Ok(Progress::Pending) => return,
+                Ok(Progress::Pending | Progress::NamespacesMade) => return,
                 Ok(Progress::Ready { terminal }) => command.terminal = terminal,
                 Ok(Progress::Executed) => {
                     self.epoll.forget(command.nascent.sync());

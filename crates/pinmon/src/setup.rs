@@ -26,6 +26,8 @@ impl Monitor {
                 Ok(Progress::Pending) => return,
                 Ok(Progress::Ready { terminal }) => self.set_up(serial, terminal),
                 Ok(Progress::Executed) => return self.executed(serial),
+                // Hooks take their time, and the monitor has none.
+                Ok(Progress::NamespacesMade) => return self.failed(serial, &runtime_work()),
                 Err(error) => return self.failed(serial, &error),
             }
         }
@@ -165,4 +167,10 @@ fn pod_init_started(child: &Child) -> Result<(Reply, Attachments), Failure> {
         .with(Role::Namespace(NamespaceType::Pid), namespace.into());
     let started = PodInitStarted { pid: child.pid.unsigned_abs(), start_time: start_time(child.pid).unwrap_or(0) };
     Ok((Reply::PodInitStarted(started), attachments))
+}
+
+fn runtime_work() -> container::Error {
+    let message = "the spec has hooks of the runtime's namespaces or network devices, which need the runtime handler of \
+                   an OCI runtime (pinrun)";
+    container::Error { kind: container::ErrorKind::Invalid, message: message.to_owned() }
 }

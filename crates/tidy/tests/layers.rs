@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of ours it may name. What is not here may not be named.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("syscall", &[]),
     ("oci", &[]),
     ("seccomp", &["oci"]),
@@ -14,6 +14,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("container", &["oci", "cgroup", "seccomp", "syscall"]),
     ("monitor-api", &["oci", "syscall"]),
     ("pinmon", &["monitor-api", "container", "cgroup", "seccomp", "oci", "syscall"]),
+    ("pinrun", &["container", "cgroup", "seccomp", "oci", "syscall"]),
     ("image", &["syscall"]),
     ("network", &["netns", "syscall"]),
     ("pod", &["oci", "seccomp", "cgroup", "netns", "network", "image", "monitor-api", "syscall"]),
@@ -24,7 +25,8 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that go into small, single-threaded, static programs: no async runtime may reach them.
-const SMALL: [&str; 8] = ["syscall", "oci", "seccomp", "cgroup", "netns", "container", "monitor-api", "pinmon"];
+const SMALL: [&str; 9] =
+    ["syscall", "oci", "seccomp", "cgroup", "netns", "container", "monitor-api", "pinmon", "pinrun"];
 
 fn metadata() -> serde_json::Value {
     let out = Command::new(env!("CARGO"))

@@ -101,6 +101,7 @@ impl Node {
             namespaces: Default::default(),
             stdio: Stdio::default(),
             seccomp: None,
+            invocation: Default::default(),
         }
     }
 

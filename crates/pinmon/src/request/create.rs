@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, rc::Rc};
 
-use container::{Inputs, Plan, Rootfs, Stdio};
+use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, Role};
 use rustix::fd::OwnedFd;
 
@@ -139,7 +139,7 @@ fn inputs(attachments: &mut Attachments, seccomp: Option<seccomp::Program>) -> O
             _ => {}
         }
     }
-    Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp })
+    Some(Inputs { rootfs, mounts, namespaces, stdio, seccomp, invocation: Invocation::default() })
 }
 
 /// The container's or command's ends.

@@ -39,6 +39,7 @@ impl Monitor {
             namespaces,
             stdio: Stdio::default(),
             seccomp: Some(seccomp),
+            invocation: Default::default(),
         };
         let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
         let child = Child {

@@ -1,0 +1,39 @@
+//! One command, one file. Each parses its own arguments, then does one thing.
+
+use std::process::ExitCode;
+
+use crate::{arguments::Global, failure::Failure};
+
+macro_rules! commands {
+    ($($module:ident $name:literal),* $(,)?) => {
+        $(mod $module;)*
+
+        /// Runs the command of this name.
+        pub(crate) fn run(global: &Global, name: &str, arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
+            match name {
+                $($name => $module::run(global, arguments),)*
+                other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
+            }
+        }
+    };
+}
+
+commands! {
+    checkpoint "checkpoint",
+    create "create",
+    delete "delete",
+    events "events",
+    exec "exec",
+    features "features",
+    kill "kill",
+    list "list",
+    pause "pause",
+    ps "ps",
+    restore "restore",
+    resume "resume",
+    run_container "run",
+    spec "spec",
+    start "start",
+    state "state",
+    update "update",
+}
