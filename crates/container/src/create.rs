@@ -15,7 +15,8 @@ use syscall::clone::{Child, Clone3};
 /// # Errors
 /// [`ErrorKind::System`](crate::ErrorKind::System): the cgroup could not be made or the child not cloned; nothing stays
 /// behind. What the child's set-up meets is told by [`Nascent::advance`].
-pub fn create(trees: &cgroup::Hierarchies, plan: Plan) -> Result<Nascent, Error> {
+pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Error> {
+    plan.open_sources()?;
     let group = cgroup::Group::create(trees, &plan.group, &plan.limits)
         .map_err(|error| Error::system(format!("create the cgroup {}", plan.group), std::io::Error::other(error)))?;
     match clone_init(&group, &plan, trees.layout() == cgroup::Layout::V2) {

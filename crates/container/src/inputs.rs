@@ -50,6 +50,10 @@ pub struct Invocation {
     pub starter: Option<OwnedFd>,
     /// `linux.cgroupsPath` is `slice:prefix:name`, and systemd makes the group.
     pub systemd_cgroup: bool,
+    /// A mount namespace with hardly a mount in it ([`staging`](crate::staging)): the container's is made from a copy of it
+    /// and not of the caller's, whose mounts may be thousands. Not with a new user namespace, nor with hooks that must see
+    /// the host's files in the container's namespace; there it is ignored.
+    pub staging: Option<OwnedFd>,
     /// How many descriptors from 3 on the container inherits (`--preserve-fds`).
     pub preserve: u32,
 }

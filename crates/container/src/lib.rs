@@ -49,6 +49,7 @@ mod process;
 mod procfs;
 mod rlimits;
 mod rootfs;
+pub mod staging;
 mod standard;
 mod start;
 mod sync;

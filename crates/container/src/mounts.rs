@@ -83,6 +83,16 @@ impl Mounts {
         })
     }
 
+    /// In the caller, when the child will not see its paths.
+    pub(crate) fn open_sources(&mut self, slaves: bool) -> Result<(), Error> {
+        self.0.iter_mut().try_for_each(|mount| match &mut mount.kind {
+            Kind::Bind(source) => {
+                source.open(slaves).map_err(|error| error.within(format!("mount on {:?}", mount.destination)))
+            }
+            _ => Ok(()),
+        })
+    }
+
     /// Whether the mounts bring `/dev` from outside: then no device is made in it.
     pub(crate) fn bind_dev(&self) -> bool {
         self.0.iter().any(|mount| mount.destination.as_c_str() == c"/dev" && matches!(mount.kind, Kind::Bind(_)))

@@ -31,6 +31,8 @@ pub(crate) struct Namespaces {
     pub(crate) new_cgroup: bool,
     new: UnshareFlags,
     join: Vec<(NamespaceType, OwnedFd)>,
+    /// The mount namespace to copy; none: the caller's.
+    staging: Option<OwnedFd>,
 }
 
 impl Namespaces {
@@ -39,8 +41,13 @@ impl Namespaces {
         entries: &[oci::Namespace],
         mut given: BTreeMap<NamespaceType, OwnedFd>,
     ) -> Result<Self, Error> {
-        let mut result =
-            Self { pid: PidNamespace::Same, new_cgroup: false, new: UnshareFlags::empty(), join: Vec::new() };
+        let mut result = Self {
+            pid: PidNamespace::Same,
+            new_cgroup: false,
+            new: UnshareFlags::empty(),
+            join: Vec::new(),
+            staging: None,
+        };
         let mut seen = Vec::new();
         for entry in entries {
             if seen.contains(&entry.kind) {
@@ -96,7 +103,14 @@ impl Namespaces {
 
     /// Descriptors the child needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.join.iter().map(|(_, fd)| fd.as_fd())
+        self.join.iter().map(|(_, fd)| fd).chain(&self.staging).map(AsFd::as_fd)
+    }
+
+    /// The new mount namespace is to be a copy of this one.
+    pub(crate) fn stage(&mut self, staging: OwnedFd) -> Result<(), Error> {
+        check_kind(NamespaceType::Mount, staging.as_fd())?;
+        self.staging = Some(staging);
+        Ok(())
     }
 
     /// In the child: joins, then makes the new ones, all but PID and cgroup.
@@ -104,6 +118,10 @@ impl Namespaces {
         for (kind, fd) in &self.join {
             move_into_thread_name_spaces(fd.as_fd(), flag(*kind))
                 .during(|| format!("join the {} namespace", name(*kind)))?;
+        }
+        if let Some(staging) = &self.staging {
+            move_into_thread_name_spaces(staging.as_fd(), ThreadNameSpaceType::MOUNT)
+                .during(|| "enter the staging mount namespace")?;
         }
         syscall::clone::unshare_process(self.new).during(|| format!("make new namespaces ({:?})", self.new))
     }

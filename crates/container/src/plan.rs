@@ -74,6 +74,16 @@ impl Plan {
         })
     }
 
+    /// In the caller, last before the clone: what the child cannot reach by path is opened.
+    pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
+        if let Some(staging) = self.invocation.staging.take() {
+            self.namespaces.stage(staging)?;
+            self.root.open()?;
+            self.mounts.open_sources(!self.root.wants_shared())?;
+        }
+        Ok(())
+    }
+
     /// What was clamped, in words for a log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

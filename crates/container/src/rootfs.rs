@@ -4,7 +4,10 @@
 //! ([`crate::mounts`]), so nothing outside is needed any more, and no path of an image can lead anywhere but into the
 //! container.
 
-use std::{ffi::CString, os::unix::ffi::OsStrExt};
+use std::{
+    ffi::{CStr, CString},
+    os::unix::ffi::OsStrExt,
+};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -68,6 +71,14 @@ impl Root {
         }
     }
 
+    /// In the caller, when the child will not see its paths.
+    pub(crate) fn open(&mut self) -> Result<(), Error> {
+        if let Source::Path(path) = &self.source {
+            self.source = Source::Mount(clone(path)?);
+        }
+        Ok(())
+    }
+
     /// In the child's new mount namespace, before mounts are made: nothing that is mounted here reaches the caller's. With
     /// slave, and not private, what the host mounts later still reaches volumes that ask for it. Where the spec wants
     /// shared, clones of the host's mounts must be made as peers first.
@@ -80,7 +91,7 @@ impl Root {
         if self.wants_shared() { slave_all() } else { Ok(()) }
     }
 
-    fn wants_shared(&self) -> bool {
+    pub(crate) fn wants_shared(&self) -> bool {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::SHARED)
     }
 
@@ -88,11 +99,7 @@ impl Root {
     pub(crate) fn take(&self) -> Result<OwnedFd, Error> {
         let tree = match &self.source {
             Source::Mount(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the root's descriptor")?,
-            Source::Path(path) => {
-                let flags =
-                    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-                open_tree(CWD, path.as_c_str(), flags).during(|| format!("clone the mount of the root {path:?}"))?
-            }
+            Source::Path(path) => clone(path)?,
         };
         let private = MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..Default::default() };
         private.apply(&tree, false).during(|| "make the root mount private")?;
@@ -113,6 +120,11 @@ impl Root {
         }
         Ok(())
     }
+}
+
+fn clone(path: &CStr) -> Result<OwnedFd, Error> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags).during(|| format!("clone the mount of the root {path:?}"))
 }
 
 fn slave_all() -> Result<(), Error> {

@@ -24,7 +24,6 @@ mod epoll;
 mod failure;
 mod inherit;
 mod inventory;
-mod isolate;
 mod journals;
 mod log;
 mod monitor;

@@ -14,8 +14,8 @@ use rustix::{
 use syscall::{inherited, signal_fd::SignalFd};
 
 use crate::{
-    epoll::Epoll, inherit::Inherit, isolate, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs,
-    sealed, timer::Timers,
+    epoll::Epoll, inherit::Inherit, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs, sealed,
+    timer::Timers,
 };
 
 /// The first descriptor that is not a standard stream; the listener's place.
@@ -35,7 +35,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
     let (journals, journal) = during("open the journal", Journals::open(folder))?;
     let trees = during("open the cgroup trees", Hierarchies::open())?;
     let inherit = Inherit::prepare();
-    during("enter a mount namespace of our own", isolate::enter())?;
+    during("enter a mount namespace of our own", container::staging::enter_new())?;
     let mut monitor = Monitor {
         epoll: during("epoll", Epoll::new())?,
         listener,

@@ -1,12 +1,13 @@
 //! Bind mounts: a clone of a tree of the host, or one that the caller gave.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{CWD, FileType, fstat},
-    mount::{OpenTreeFlags, open_tree},
+    mount::{MountPropagationFlags, OpenTreeFlags, open_tree},
 };
+use syscall::mount_attributes::MountAttributes;
 
 use crate::{Error, destination::Shape, error::During, mounts::option::Options};
 
@@ -31,17 +32,24 @@ impl Source {
         }
     }
 
+    /// In the caller, where the host's paths are: a path becomes a detached clone, which may then be attached in any
+    /// namespace. As a slave it still receives what the host mounts below later.
+    pub(crate) fn open(&mut self, slave: bool) -> Result<(), Error> {
+        let Self::Path { path, recursive } = self else { return Ok(()) };
+        let tree = clone(path, *recursive)?;
+        if slave {
+            let slave = MountAttributes { propagation: Some(MountPropagationFlags::DOWNSTREAM), ..Default::default() };
+            slave.apply(&tree, *recursive).during(|| format!("make the clone of {path:?} a slave"))?;
+        }
+        *self = Self::Given(tree);
+        Ok(())
+    }
+
     /// The detached mount with its attributes, and whether it is a folder.
     pub(crate) fn make(&self, options: &Options) -> Result<(OwnedFd, Shape), Error> {
         let tree = match self {
             Self::Given(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the given mount")?,
-            Self::Path { path, recursive } => {
-                let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                if *recursive {
-                    flags |= OpenTreeFlags::AT_RECURSIVE;
-                }
-                open_tree(CWD, path.as_c_str(), flags).during(|| format!("bind source {path:?}"))?
-            }
+            Self::Path { path, recursive } => clone(path, *recursive)?,
         };
         if !options.own.is_empty() {
             options.own.apply(&tree, false).during(|| "set the attributes of the bind mount")?;
@@ -52,4 +60,12 @@ impl Source {
         let kind = FileType::from_raw_mode(fstat(&tree).during(|| "ask what the bind source is")?.st_mode);
         Ok((tree, if kind == FileType::Directory { Shape::Folder } else { Shape::File }))
     }
+}
+
+fn clone(path: &CStr, recursive: bool) -> Result<OwnedFd, Error> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    open_tree(CWD, path, flags).during(|| format!("bind source {path:?}"))
 }

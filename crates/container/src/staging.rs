@@ -1,7 +1,8 @@
-//! The monitor's own mount namespace: an empty root, proc and sysfs, nothing else.
+//! A mount namespace with an empty root, proc and sysfs, and nothing else: what a container's namespace is best copied from.
 //!
-//! What a container's new mount namespace copies is this, not the host's thousand mounts. proc and sysfs must be fully
-//! visible, or a container in a user namespace could not mount its own.
+//! A new mount namespace is a copy of the one it is made in. From a host's thousand mounts that takes milliseconds, from
+//! these three microseconds. proc and sysfs must be fully visible in it, or a container in a user namespace could not mount
+//! its own.
 
 use std::io;
 
@@ -14,8 +15,12 @@ use rustix::{
     },
 };
 
-/// Enters it. Descriptors opened before keep working; paths of the host do not.
-pub(crate) fn enter() -> io::Result<()> {
+/// Moves the calling process, which must have one thread, into a new one. Descriptors opened before keep working; paths of
+/// the host do not. Needs `CAP_SYS_ADMIN` and Linux 5.2.
+///
+/// # Errors
+/// What the kernel says of the mount or the namespace.
+pub fn enter_new() -> io::Result<()> {
     let root = file_system("tmpfs", &[("mode", "0555"), ("size", "64k")], MountAttrFlags::empty())?;
     syscall::mount_namespace::unshare_mounts()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
