@@ -1,16 +1,17 @@
 //! Limits into the trees that have their controllers.
 
 use crate::{
-    Error, Group, Limits,
+    Error, Group, Hierarchies, Limits,
     controller::Controller,
     convert_v1, convert_v2,
     limits::Bound,
+    ownership,
     setting::{self, Setting},
     tree::Tree,
 };
 
 /// Memory last: what is written before is not yet counted against it.
-pub(crate) const ORDER: [Controller; 8] = [
+pub(crate) const ORDER: [Controller; 10] = [
     Controller::Cpu,
     Controller::Cpuset,
     Controller::Pids,
@@ -18,6 +19,8 @@ pub(crate) const ORDER: [Controller; 8] = [
     Controller::Hugetlb,
     Controller::NetCls,
     Controller::NetPrio,
+    Controller::Rdma,
+    Controller::Misc,
     Controller::Memory,
 ];
 
@@ -30,9 +33,29 @@ pub(crate) fn field_of(limits: &Limits, controller: Controller, v2: bool) -> Opt
     settings(limits, controller, v2).first().map(|setting| setting.field)
 }
 
+impl Limits {
+    /// Whether this machine's version of cgroups has a word for each of them.
+    pub(crate) fn check(&self, trees: &Hierarchies) -> Result<(), Error> {
+        if trees.memory_is_v2() { convert_v2::check(self) } else { Ok(()) }
+    }
+
+    /// The first field, with its controller, that needs a tree which is not among these.
+    pub(crate) fn first_beyond(&self, trees: &Hierarchies, all: &Hierarchies) -> Option<(&'static str, Controller)> {
+        let beyond = |controller: &Controller| all.with(*controller).is_some() && trees.with(*controller).is_none();
+        let v2 = |controller| all.with(controller).is_some_and(|tree| tree.v2);
+        ORDER.into_iter().filter(beyond).find_map(|of| field_of(self, of, v2(of)).map(|field| (field, of)))
+    }
+}
+
 impl Group {
     /// Changes the limits of a group in use; what `limits` does not set stays as it is.
     pub fn update(&self, limits: &Limits) -> Result<(), Error> {
+        self.check_update(limits)?;
+        self.apply(limits)
+    }
+
+    /// Whether a lower limit of memory would kill, where the spec asks for that to be checked.
+    pub(crate) fn check_update(&self, limits: &Limits) -> Result<(), Error> {
         if limits.memory.check_before_update
             && let Some(Bound::At(limit)) = limits.memory.limit
         {
@@ -42,21 +65,25 @@ impl Group {
                 return Err(Error::invalid("memory.limit", reason));
             }
         }
-        self.apply(limits)
+        Ok(())
     }
 
     pub(crate) fn apply(&self, limits: &Limits) -> Result<(), Error> {
-        if self.trees.with(Controller::Memory).is_some_and(|tree| tree.v2) {
-            convert_v2::check(limits)?;
-        }
+        limits.check(&self.trees)?;
         for controller in ORDER {
             self.apply_controller(limits, controller)?;
         }
         let Some(policy) = &limits.devices else { return Ok(()) };
-        match (self.trees.with(Controller::Devices), self.trees.v2()) {
+        let done = match (self.trees.with(Controller::Devices), self.trees.v2()) {
             (Some(tree), _) => policy.write_v1(tree, self.place(tree)),
             (None, Some(tree)) => policy.attach(tree, self.place(tree)),
             (None, None) => Err(self.unavailable("devices", Controller::Devices)),
+        };
+        match done {
+            // Without the machine's root nobody can restrict devices, nor make their nodes: what can be opened is what the
+            // user may open anyway.
+            Err(_) if !ownership::is_machine_root() => Ok(()),
+            done => done,
         }
     }
 

@@ -33,9 +33,8 @@ pub(crate) fn settings(limits: &Limits, controller: Controller) -> Vec<Setting> 
             };
             limits.priorities.iter().map(line).collect()
         }
-        Controller::Cpuacct | Controller::Devices | Controller::Freezer | Controller::Rdma | Controller::Misc => {
-            Vec::new()
-        }
+        Controller::Rdma => rdma(limits),
+        Controller::Cpuacct | Controller::Devices | Controller::Freezer | Controller::Misc => Vec::new(),
     }
 }
 
@@ -104,6 +103,10 @@ pub(crate) fn pids(limits: &Limits) -> Vec<Setting> {
         Bound::At(n) => n.to_string(),
     };
     limits.pids.into_iter().map(|limit| Setting::new("pids.limit", "pids.max", value(limit))).collect()
+}
+
+pub(crate) fn rdma(limits: &Limits) -> Vec<Setting> {
+    limits.rdma.iter().map(|line| Setting::new("rdma", "rdma.max", line)).collect()
 }
 
 fn blkio(limits: &Limits) -> Vec<Setting> {

@@ -60,6 +60,7 @@ pub(crate) fn settings(limits: &Limits, controller: Controller) -> Vec<Setting> 
         Controller::Blkio => io(limits),
         Controller::Pids => convert_v1::pids(limits),
         Controller::Hugetlb => hugetlb(limits),
+        Controller::Rdma => convert_v1::rdma(limits),
         _ => Vec::new(),
     };
     for (_, file, value) in limits.unified.iter().filter(|(of, ..)| *of == controller) {

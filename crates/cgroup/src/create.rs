@@ -4,7 +4,13 @@ use std::collections::HashSet;
 
 use rustix::io::Errno;
 
-use crate::{Error, Group, GroupPath, Hierarchies, Limits, controller::Controller, delegate, tree::Tree};
+use crate::{
+    Error, Group, GroupPath, Hierarchies, Limits,
+    controller::Controller,
+    delegate::{self, Extent},
+    ownership,
+    tree::Tree,
+};
 
 /// How often a parent that someone else sweeps away is made again.
 const RACES_MAX: usize = 16;
@@ -15,20 +21,72 @@ impl Group {
     /// An existing group without processes and children is made anew, so that no old limit lives on; one with a process
     /// or a child is [`Error::Occupied`], which names it.
     pub fn create(trees: &Hierarchies, path: &GroupPath, limits: &Limits) -> Result<Self, Error> {
-        let mut made = Made { trees, dirs: Vec::new() };
-        for tree in trees.trees.iter() {
-            make(tree, path, &mut made.dirs)?;
-            if tree.v2 {
-                delegate::enable(trees, tree, path, limits)?;
-            } else if tree.controllers.has(Controller::Cpuset) {
-                fill_cpuset(tree, path)?;
-            }
+        make_everywhere(trees, path, limits, clear, Extent::Useful)
+    }
+
+    /// A group that systemd made with this process in it: what systemd does not make (v1 trees it does not use, controllers
+    /// it does not know) is made here, and the process put there too.
+    pub(crate) fn adopt(trees: &Hierarchies, path: &GroupPath, limits: &Limits, pid: i32) -> Result<Self, Error> {
+        let group = make_everywhere(trees, path, limits, |_, _| Ok(true), Extent::Needed)?;
+        for tree in group.trees.trees().filter(|tree| !tree.v2) {
+            // It has one thread, which waits.
+            tree.write(&group.file(tree, "tasks"), &pid.to_string())?;
         }
-        let group = Self::new(trees, path.clone(), None);
-        group.apply(limits)?;
-        made.dirs.clear();
         Ok(group)
     }
+}
+
+/// In every tree that this user may write; in none on failure. `present` says whether a group that is there already is kept.
+///
+/// A user who is not the machine's root has the trees only that somebody delegated to them. A container without limits can
+/// do without; one with a limit that needs another tree is refused.
+fn make_everywhere(
+    trees: &Hierarchies,
+    path: &GroupPath,
+    limits: &Limits,
+    present: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
+    extent: Extent,
+) -> Result<Group, Error> {
+    limits.check(trees)?;
+    let mut made = Made { trees, dirs: Vec::new() };
+    let mut refused: Vec<(&str, Error)> = Vec::new();
+    for tree in trees.trees() {
+        match make(tree, path, &mut made.dirs, &present) {
+            Err(error) if is_refusal(&error) && !ownership::is_machine_root() => {
+                refused.push((&tree.name, error));
+                continue;
+            }
+            made => made?,
+        }
+        if tree.v2 {
+            delegate::enable(trees, tree, path, limits, extent)?;
+        } else if tree.controllers.has(Controller::Cpuset) {
+            fill_cpuset(tree, path)?;
+        }
+    }
+    let own = match refused.is_empty() {
+        true => trees.clone(),
+        false => trees.only(|tree| !refused.iter().any(|(name, _)| *name == tree.name)),
+    };
+    if let Some((field, controller)) = limits.first_beyond(&own, trees) {
+        let name = trees.with(controller).map_or("", |tree| &tree.name);
+        let cause = refused.into_iter().find(|(tree, _)| *tree == name).map_or(String::new(), |(_, e)| e.to_string());
+        return Err(Error::Unavailable {
+            path: path.to_string(),
+            field: field.to_owned(),
+            controller: controller.v1_name(),
+            reason: format!("{cause}; this user needs a delegated group, or leave the limit out"),
+        });
+    }
+    let group = Group::new(&own, path.clone(), None);
+    group.apply(limits)?;
+    made.dirs.clear();
+    Ok(group)
+}
+
+/// Neither ours to write nor anybody's.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.errno(), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
 /// What was made so far; removed again when dropped.
@@ -41,7 +99,7 @@ struct Made<'a> {
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         for (name, path) in self.dirs.drain(..).rev() {
-            if let Some(tree) = self.trees.trees.iter().find(|tree| tree.name == name) {
+            if let Some(tree) = self.trees.trees().find(|tree| tree.name == name) {
                 // Only what is empty goes: a parent may have got other children meanwhile.
                 let _ = tree.rmdir(path.relative());
             }
@@ -49,7 +107,12 @@ impl Drop for Made<'_> {
     }
 }
 
-fn make(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath)>) -> Result<(), Error> {
+fn make(
+    tree: &Tree,
+    path: &GroupPath,
+    dirs: &mut Vec<(String, GroupPath)>,
+    present: impl Fn(&Tree, &GroupPath) -> Result<bool, Error>,
+) -> Result<(), Error> {
     for _ in 0..RACES_MAX {
         match tree.mkdir(path.relative()) {
             Ok(()) => {
@@ -57,7 +120,8 @@ fn make(tree: &Tree, path: &GroupPath, dirs: &mut Vec<(String, GroupPath)>) -> R
                 return Ok(());
             }
             Err(Errno::NOENT) => make_parents(tree, path, dirs)?,
-            Err(Errno::EXIST) => clear(tree, path)?,
+            Err(Errno::EXIST) if present(tree, path)? => return Ok(()),
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(Error::io("mkdir", tree.describe(path.relative()), errno)),
         }
     }
@@ -128,9 +192,9 @@ fn inherit(tree: &Tree, path: &str, file: &str) -> Result<String, Error> {
 }
 
 /// Removes an unused group, or says who uses it.
-fn clear(tree: &Tree, path: &GroupPath) -> Result<(), Error> {
+fn clear(tree: &Tree, path: &GroupPath) -> Result<bool, Error> {
     match tree.rmdir(path.relative()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Ok(()) | Err(Errno::NOENT) => return Ok(false),
         Err(Errno::BUSY | Errno::NOTEMPTY) => {}
         Err(errno) => return Err(Error::io("rmdir", tree.describe(path.relative()), errno)),
     }

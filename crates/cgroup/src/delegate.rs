@@ -8,16 +8,31 @@ use crate::{
     tree::Tree,
 };
 
+/// How many controllers a group gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All that are of use, because stats need them too.
+    Useful,
+    /// Those that limits ask for: the rest is systemd's to give.
+    Needed,
+}
+
 /// Enables what the group needs. Where the v2 tree has the controllers, all that are of use, because stats need them too;
 /// beside v1 trees only what the limits ask for and v1 does not have.
-pub(crate) fn enable(trees: &Hierarchies, tree: &Tree, path: &GroupPath, limits: &Limits) -> Result<(), Error> {
+pub(crate) fn enable(
+    trees: &Hierarchies,
+    tree: &Tree,
+    path: &GroupPath,
+    limits: &Limits,
+    extent: Extent,
+) -> Result<(), Error> {
     let (mut wanted, mut needed) = (Controllers::default(), Controllers::default());
     for controller in apply::ORDER {
         let here = trees.with(controller).is_some_and(|with| std::ptr::eq(with, tree));
         if here && apply::field_of(limits, controller, true).is_some() {
             needed.add(controller);
         }
-        if here && trees.layout() == crate::Layout::V2 {
+        if here && extent == Extent::Useful && trees.layout() == crate::Layout::V2 {
             wanted.add(controller);
         }
     }

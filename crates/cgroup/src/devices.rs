@@ -37,7 +37,7 @@ impl Access {
         Ok(Self(bits))
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let letters = [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
         letters.into_iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, letter)| letter).collect()
     }

@@ -44,6 +44,32 @@ pub enum Error {
         /// A process (by pid) or child group of it.
         by: String,
     },
+    /// The container has no group of its own, because this user may not make one.
+    #[error(
+        "the container has no cgroup of its own ({path}): none was delegated to this user; run it in a delegated one (systemd-run --user --scope -p Delegate=yes …), or with the systemd driver"
+    )]
+    NoGroup {
+        /// The group that was asked for.
+        path: String,
+    },
+    /// An annotation for systemd is not acceptable.
+    #[error("annotations.{key}: {reason}")]
+    Annotation {
+        /// The annotation.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// systemd did not do what it was asked for.
+    #[error("{operation} the systemd unit {unit}: {reason}")]
+    Systemd {
+        /// `start`, `update` or `stop`.
+        operation: &'static str,
+        /// The unit.
+        unit: String,
+        /// systemd's words, or why it cannot be reached.
+        reason: String,
+    },
     /// The group does not exist.
     #[error("cgroup {path} does not exist in the {tree} tree")]
     Missing {

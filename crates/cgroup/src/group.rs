@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use crate::{Error, GroupPath, Hierarchies, stats::Readers, tree::Tree};
+use crate::{Error, GroupPath, Hierarchies, ownership, stats::Readers, tree::Tree};
 
 /// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree and
 /// is its parent in the others.
@@ -23,19 +23,24 @@ impl Group {
     /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
     /// mounted the freezer's.
     pub fn open(trees: &Hierarchies, path: &GroupPath) -> Result<Self, Error> {
-        let tree = trees.primary();
+        let tree = trees.primary().ok_or(Error::NoTree)?;
         if !tree.exists(path.relative()) {
             return Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() });
         }
-        Ok(Self::new(trees, path.clone(), None))
+        if ownership::is_machine_root() {
+            return Ok(Self::new(trees, path.clone(), None));
+        }
+        // The others were not delegated to this user.
+        Ok(Self::new(&trees.only(|tree| tree.exists(path.relative())), path.clone(), None))
     }
 
     /// A child group for one exec'ed command: one directory, in the v2 tree (without v2 in the freezer's), so that the
     /// command can be killed and listed as a whole. Limits are those of this group. In a v2 tree with controllers it
     /// stands beside processes, which is allowed because none are enabled below it.
     pub fn exec_group(&self, name: &str) -> Result<Group, Error> {
-        let tree = self.trees.primary();
         let sub = self.path.join(name)?;
+        // Without a group of its own a container's commands are in nobody's either.
+        let Some(tree) = self.trees.primary() else { return Ok(Self::new(&self.trees, self.path.clone(), None)) };
         tree.mkdir(sub.relative()).map_err(|errno| match errno {
             rustix::io::Errno::EXIST => Error::Occupied { path: sub.to_string(), by: "a group of that name".into() },
             errno => Error::io("mkdir", tree.describe(sub.relative()), errno),
@@ -45,7 +50,7 @@ impl Group {
 
     /// Finds the group that [`Group::exec_group`] made (after a restart).
     pub fn open_exec_group(&self, name: &str) -> Result<Group, Error> {
-        let (tree, sub) = (self.trees.primary(), self.path.join(name)?);
+        let (tree, sub) = (self.primary()?, self.path.join(name)?);
         if !tree.exists(sub.relative()) {
             return Err(Error::Missing { path: sub.to_string(), tree: tree.name.clone() });
         }
@@ -57,10 +62,21 @@ impl Group {
         self.sub.as_ref().unwrap_or(&self.path)
     }
 
+    /// Whether it has a directory in any tree: a container of a user whom nobody delegated a group to has none, is limited
+    /// by nothing, and cannot be frozen or killed as a whole.
+    pub fn is_real(&self) -> bool {
+        self.trees.primary().is_some()
+    }
+
+    /// The tree it is listed, frozen and killed in.
+    pub(crate) fn primary(&self) -> Result<&Tree, Error> {
+        self.trees.primary().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })
+    }
+
     /// The directory in this tree that its processes are in.
     pub(crate) fn place(&self, tree: &Tree) -> &GroupPath {
         match &self.sub {
-            Some(sub) if std::ptr::eq(tree, self.trees.primary()) => sub,
+            Some(sub) if self.trees.primary().is_some_and(|primary| std::ptr::eq(tree, primary)) => sub,
             _ => &self.path,
         }
     }
@@ -73,6 +89,6 @@ impl Group {
     /// The trees in which it has a directory of its own.
     pub(crate) fn own_trees(&self) -> impl Iterator<Item = &Tree> {
         let primary = self.trees.primary();
-        self.trees.trees.iter().filter(move |tree| self.sub.is_none() || std::ptr::eq(*tree, primary))
+        self.trees.trees().filter(move |tree| self.sub.is_none() || primary.is_some_and(|own| std::ptr::eq(*tree, own)))
     }
 }

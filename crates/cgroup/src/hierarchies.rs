@@ -30,7 +30,7 @@ pub enum Layout {
 /// The mounted trees, held by directory descriptors, so that they work from any mount namespace. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Hierarchies {
-    pub(crate) trees: Arc<[Tree]>,
+    pub(crate) trees: Arc<[Arc<Tree>]>,
 }
 
 impl Hierarchies {
@@ -41,12 +41,12 @@ impl Hierarchies {
         std::fs::File::open("/proc/self/mountinfo")
             .and_then(|mut file| file.read_to_string(&mut mountinfo))
             .map_err(|source| Error::Io { operation: "read".into(), object: "/proc/self/mountinfo".into(), source })?;
-        let mut trees: Vec<Tree> = Vec::new();
+        let mut trees: Vec<Arc<Tree>> = Vec::new();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
             if !trees.iter().any(|tree| tree.name == mount.name())
                 && let Some(tree) = mount.open()?
             {
-                trees.push(tree);
+                trees.push(Arc::new(tree));
             }
         }
         if trees.is_empty() {
@@ -57,7 +57,7 @@ impl Hierarchies {
 
     /// What is mounted.
     pub fn layout(&self) -> Layout {
-        let v1 = self.trees.iter().any(|tree| !tree.v2 && !tree.controllers.is_empty());
+        let v1 = self.trees().any(|tree| !tree.v2 && !tree.controllers.is_empty());
         match (v1, self.v2().is_some()) {
             (true, true) => Layout::Hybrid,
             (false, true) => Layout::V2,
@@ -67,22 +67,50 @@ impl Hierarchies {
 
     /// The tree with this controller: v1 if it is mounted there, else the v2 tree if it offers it.
     pub(crate) fn with(&self, controller: Controller) -> Option<&Tree> {
-        self.trees.iter().find(|tree| tree.controllers.has(controller))
+        self.trees().find(|tree| tree.controllers.has(controller))
     }
 
     pub(crate) fn v2(&self) -> Option<&Tree> {
-        self.trees.iter().find(|tree| tree.v2)
+        self.trees().find(|tree| tree.v2)
+    }
+
+    pub(crate) fn trees(&self) -> impl Iterator<Item = &Tree> {
+        self.trees.iter().map(|tree| &**tree)
+    }
+
+    /// Some of the trees.
+    pub(crate) fn only(&self, keep: impl Fn(&Tree) -> bool) -> Self {
+        Self { trees: self.trees.iter().filter(|tree| keep(tree)).cloned().collect() }
     }
 
     /// The tree that groups are listed, frozen and killed in: v2, else freezer, else any.
-    pub(crate) fn primary(&self) -> &Tree {
-        self.v2().or_else(|| self.with(Controller::Freezer)).unwrap_or(&self.trees[0])
+    pub(crate) fn primary(&self) -> Option<&Tree> {
+        self.v2().or_else(|| self.with(Controller::Freezer)).or_else(|| self.trees().next())
+    }
+
+    /// Whether memory, and so every limit of note, is the v2 tree's.
+    pub(crate) fn memory_is_v2(&self) -> bool {
+        self.with(Controller::Memory).or(self.v2()).is_some_and(|tree| tree.v2)
+    }
+
+    /// Where a process is: in the v2 tree where that has the controllers, else in systemd's own, as cgroups(7) shows it.
+    pub(crate) fn path_of(&self, pid: i32) -> Result<GroupPath, Error> {
+        let file = format!("/proc/{pid}/cgroup");
+        let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {
+            operation: "read".into(),
+            object: file.clone(),
+            source,
+        })?;
+        let line = if self.layout() == Layout::V2 { "0::" } else { ":name=systemd:" };
+        let path = text.lines().find_map(|text| text.split_once(line)).map(|(_, path)| path);
+        let missing = || Error::Missing { path: file, tree: line.trim_matches(':').to_owned() };
+        GroupPath::parse(path.ok_or_else(missing)?)
     }
 
     /// Removes the groups above `path` that are empty, up to but without `keep` (a group that someone else made, or the
     /// root where `None`). A group in use, or gone already, is fine: this is for sweeping, not for proving.
     pub fn remove_empty_parents(&self, path: &GroupPath, keep: Option<&GroupPath>) {
-        for tree in self.trees.iter() {
+        for tree in self.trees() {
             let mut at = path.parent();
             while let Some(group) = at.filter(|group| Some(group) != keep) {
                 if !matches!(tree.rmdir(group.relative()), Ok(()) | Err(Errno::NOENT)) {
@@ -95,7 +123,7 @@ impl Hierarchies {
 
     /// Whether there is such a group in any tree.
     pub fn contains(&self, path: &GroupPath) -> bool {
-        self.trees.iter().any(|tree| tree.exists(path.relative()))
+        self.trees().any(|tree| tree.exists(path.relative()))
     }
 }
 

@@ -14,8 +14,9 @@ use crate::{
 /// parent that writes the pid) takes the kernel's lock for moving whole processes and waits 4 to 10 ms for a grace period
 /// on a machine at rest.
 ///
-/// A child that joins this way must have one thread: `tasks` moves the thread that writes.
-#[derive(Debug)]
+/// A child that joins this way must have one thread: `tasks` moves the thread that writes. The default one joins nothing: for
+/// a child that somebody else (systemd) moves.
+#[derive(Debug, Default)]
 pub struct Joiner {
     /// The v2 directory (`O_PATH`), if there is a v2 tree.
     pub v2: Option<OwnedFd>,
@@ -46,7 +47,7 @@ impl Group {
     /// Opens what a child needs to join. All descriptors are close-on-exec.
     pub fn joiner(&self) -> Result<Joiner, Error> {
         let mut joiner = Joiner { v2: None, early: Vec::new(), memory: None };
-        for tree in self.trees.trees.iter() {
+        for tree in self.trees.trees() {
             if tree.v2 {
                 let path = self.place(tree).relative();
                 let dir = tree.open(path, OFlags::PATH | OFlags::DIRECTORY);

@@ -51,12 +51,14 @@ mod hierarchies;
 mod join;
 mod limits;
 mod oom;
+mod ownership;
 mod path;
 mod pids;
 mod remove;
 mod setting;
 mod signal;
 mod stats;
+pub mod systemd;
 mod tree;
 mod wait;
 

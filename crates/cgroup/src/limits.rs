@@ -22,6 +22,8 @@ pub struct Limits {
     pub(crate) class_id: Option<u32>,
     /// Interface and priority.
     pub(crate) priorities: Vec<(String, u32)>,
+    /// Device and line of `rdma.max`.
+    pub(crate) rdma: Vec<String>,
     pub(crate) devices: Option<DevicePolicy>,
     /// v2 file and value, each of a known controller.
     pub(crate) unified: Vec<(Controller, String, String)>,
@@ -100,6 +102,9 @@ impl Limits {
                 }
                 limits.priorities.push((priority.name.clone(), priority.priority));
             }
+        }
+        for (device, rdma) in &resources.rdma {
+            limits.rdma.push(parse_rdma(device, rdma)?);
         }
         for (file, value) in &resources.unified {
             limits.unified.push((check_unified(file, value)?, file.clone(), value.clone()));
@@ -225,6 +230,16 @@ fn check_block_io(io: &BlockIo) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// As `rdma.max` reads it, the same on v1 and v2.
+fn parse_rdma(device: &str, rdma: &oci::Rdma) -> Result<String, Error> {
+    if device.is_empty() || device.len() > 64 || device.contains(char::is_whitespace) {
+        let device: String = device.chars().take(64).collect();
+        return Err(Error::invalid("rdma", format!("{device:?} is no name of an RDMA device")));
+    }
+    let word = |limit: Option<u32>| limit.map_or("max".to_owned(), |n| n.to_string());
+    Ok(format!("{device} hca_handle={} hca_object={}", word(rdma.hca_handles), word(rdma.hca_objects)))
 }
 
 /// `64KB`, `2MB`, `1GB`: what the kernel names its files with.

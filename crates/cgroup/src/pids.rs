@@ -10,7 +10,7 @@ impl Group {
     /// The processes of the group and of all groups below it, by pid in this process's PID namespace, ascending.
     /// Processes that this namespace cannot see are left out.
     pub fn pids(&self) -> Result<Vec<i32>, Error> {
-        let tree = self.trees.primary();
+        let tree = self.primary()?;
         let mut pids = HashSet::new();
         let path = self.place(tree).relative();
         collect(tree, path, &mut pids).map_err(|errno| Error::io("list processes of", tree.describe(path), errno))?;

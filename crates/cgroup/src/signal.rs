@@ -24,7 +24,7 @@ impl Group {
                 Err(errno) => return Err(tree.write_failed(&file, "1", errno)),
             }
         }
-        if !self.trees.primary().exists(self.path().relative()) {
+        if !self.primary()?.exists(self.path().relative()) {
             return Ok(());
         }
         self.kill_stopped()

@@ -29,7 +29,7 @@ impl Folder {
         let fd = rustix::fs::open(&root, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let controllers = Controllers::of_v2_list("cpuset cpu io memory hugetlb pids rdma misc");
         let trees =
-            Hierarchies { trees: vec![Tree { name: "unified".into(), v2: true, controllers, root: fd }].into() };
+            Hierarchies { trees: [Tree { name: "unified".into(), v2: true, controllers, root: fd }.into()].into() };
         let group = Group::new(&trees, GroupPath::parse("/g").unwrap(), None);
         (Self(root), group)
     }

@@ -1,0 +1,24 @@
+//! Who asks.
+
+/// Whether the calling process is root of the machine: user 0, in the first user namespace (or in one that maps every id).
+/// Whoever is not has the groups only that somebody delegated to them.
+pub(crate) fn is_machine_root() -> bool {
+    rustix::process::geteuid().is_root()
+        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all(&map))
+}
+
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::maps_all;
+
+    #[test]
+    fn reads_maps() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        assert!(!maps_all("0 1000 1\n1 100000 65536\n"));
+        assert!(!maps_all(""));
+    }
+}

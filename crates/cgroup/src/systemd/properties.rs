@@ -1,0 +1,203 @@
+//! Limits as properties of a unit (systemd.resource-control(5); `org.freedesktop.systemd1.Scope`). All of them are written
+//! into the kernel's files as well: systemd has to know them so that it writes the same when it comes by again.
+
+use super::value::Value;
+use crate::{
+    convert_v2::{weight_of_blkio, weight_of_shares},
+    devices::{DevicePolicy, Exception, Kind},
+    limits::{Bound, Limits},
+};
+
+/// "No limit", of memory, tasks and CPU time.
+const INFINITY: u64 = u64::MAX;
+/// The period the kernel starts with, µs.
+const DEFAULT_PERIOD: u64 = 100_000;
+/// systemd keeps a CPU quota in steps of 10 ms per second.
+const QUOTA_STEP: u64 = 10_000;
+
+pub(super) type Properties = Vec<(String, Value)>;
+
+/// What of `limits` systemd has a word for. `v2`: where the controllers are.
+pub(super) fn of_limits(limits: &Limits, v2: bool) -> Properties {
+    let mut out = Out(Vec::new());
+    if let Some(policy) = &limits.devices {
+        devices(policy, &mut out);
+    }
+    memory(limits, v2, &mut out);
+    cpu(limits, v2, &mut out);
+    if let Some(pids) = limits.pids {
+        out.number("TasksMax", bytes(pids));
+    }
+    if let Some(weight) = limits.block_io.weight.filter(|weight| *weight != 0) {
+        match v2 {
+            true => out.number("IOWeight", weight_of_blkio(weight)),
+            false => out.number("BlockIOWeight", weight.into()),
+        }
+    }
+    for (name, list) in [("AllowedCPUs", &limits.cpuset.cpus), ("AllowedMemoryNodes", &limits.cpuset.mems)] {
+        if let Some(list) = list {
+            out.0.push((name.into(), Value::bytes(&bit_mask(list))));
+        }
+    }
+    unified(limits, &mut out);
+    out.0
+}
+
+struct Out(Properties);
+
+impl Out {
+    fn number(&mut self, name: &str, number: u64) {
+        // A later word, of `unified`, replaces an earlier one.
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.into(), Value::U64(number)));
+    }
+}
+
+fn bytes(bound: Bound) -> u64 {
+    match bound {
+        Bound::Max => INFINITY,
+        Bound::At(bytes) => bytes,
+    }
+}
+
+fn memory(limits: &Limits, v2: bool, out: &mut Out) {
+    let memory = &limits.memory;
+    if let Some(limit) = memory.limit {
+        out.number(if v2 { "MemoryMax" } else { "MemoryLimit" }, bytes(limit));
+    }
+    if !v2 {
+        return;
+    }
+    match (memory.swap, memory.limit) {
+        (Some(Bound::Max), _) => out.number("MemorySwapMax", INFINITY),
+        (Some(Bound::At(both)), Some(Bound::At(limit))) => out.number("MemorySwapMax", both - limit),
+        _ => {}
+    }
+    if let Some(low) = memory.reservation {
+        out.number("MemoryLow", bytes(low));
+    }
+}
+
+fn cpu(limits: &Limits, v2: bool, out: &mut Out) {
+    let cpu = &limits.cpu;
+    match (v2, cpu.idle, cpu.shares) {
+        // Since systemd 252; an older one refuses, and goes without.
+        (true, Some(true), _) => out.number("CPUWeight", 0),
+        (true, _, Some(shares)) => out.number("CPUWeight", weight_of_shares(shares)),
+        (false, idle, Some(shares)) if idle != Some(true) => out.number("CPUShares", shares),
+        _ => {}
+    }
+    if cpu.quota.is_some() || cpu.period.is_some() {
+        quota(cpu.quota.unwrap_or(Bound::Max), cpu.period.unwrap_or(DEFAULT_PERIOD), out);
+    }
+}
+
+fn quota(quota: Bound, period: u64, out: &mut Out) {
+    if period != DEFAULT_PERIOD {
+        out.number("CPUQuotaPeriodUSec", period);
+    }
+    let per_second = match quota {
+        Bound::Max => INFINITY,
+        Bound::At(quota) => (quota.saturating_mul(1_000_000) / period.max(1)).next_multiple_of(QUOTA_STEP),
+    };
+    out.number("CPUQuotaPerSecUSec", per_second);
+}
+
+/// Entries of `unified` that systemd has a word for; the others it leaves alone.
+fn unified(limits: &Limits, out: &mut Out) {
+    for (_, file, value) in &limits.unified {
+        let value = value.trim();
+        let number = if value == "max" { Some(INFINITY) } else { value.parse().ok() };
+        match (file.as_str(), number) {
+            ("memory.max", Some(number)) => out.number("MemoryMax", number),
+            ("memory.high", Some(number)) => out.number("MemoryHigh", number),
+            ("memory.low", Some(number)) => out.number("MemoryLow", number),
+            ("memory.min", Some(number)) => out.number("MemoryMin", number),
+            ("memory.swap.max", Some(number)) => out.number("MemorySwapMax", number),
+            ("pids.max", Some(number)) => out.number("TasksMax", number),
+            ("cpu.weight", Some(number)) => out.number("CPUWeight", number),
+            ("cpu.idle", Some(1)) => out.number("CPUWeight", 0),
+            ("cpu.max", _) => {
+                let mut words = value.split_whitespace();
+                let first = words.next().unwrap_or("max");
+                let period = words.next().and_then(|word| word.parse().ok()).unwrap_or(DEFAULT_PERIOD);
+                let bound = first.parse().map_or(Bound::Max, Bound::At);
+                quota(bound, period, out);
+            }
+            ("cpuset.cpus" | "cpuset.mems", _) if !value.is_empty() => {
+                let name = if file == "cpuset.cpus" { "AllowedCPUs" } else { "AllowedMemoryNodes" };
+                out.0.retain(|(known, _)| known != name);
+                out.0.push((name.into(), Value::bytes(&bit_mask(value))));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `0-3,7` with bit n of byte n / 8 for number n. What is no list is left to the kernel to refuse.
+fn bit_mask(list: &str) -> Vec<u8> {
+    let mut mask = Vec::new();
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(from), Ok(to)) = (from.trim().parse::<usize>(), to.trim().parse::<usize>()) else { continue };
+        for n in from..=to.min(65_535) {
+            if mask.len() <= n / 8 {
+                mask.resize(n / 8 + 1, 0);
+            }
+            mask[n / 8] |= 1 << (n % 8);
+        }
+    }
+    mask
+}
+
+/// A list of what is allowed, as systemd writes it. A list of what is denied it cannot say: it is told to leave devices
+/// alone then, and the kernel gets the list from us.
+fn devices(policy: &DevicePolicy, out: &mut Out) {
+    let entry = |(name, access): (String, String)| Value::Struct(vec![Value::Text(name), Value::Text(access)]);
+    let allowed =
+        if policy.allow { Vec::new() } else { policy.exceptions.iter().filter_map(device).map(entry).collect() };
+    out.0.push(("DevicePolicy".into(), Value::text(if policy.allow { "auto" } else { "strict" })));
+    // Empties the list first: an update replaces.
+    out.0.push(("DeviceAllow".into(), Value::List("(ss)".into(), Vec::new())));
+    if !allowed.is_empty() {
+        out.0.push(("DeviceAllow".into(), Value::List("(ss)".into(), allowed)));
+    }
+}
+
+/// `/dev/char/1:3 rwm`, `char-pts rwm`, `char-* m`. `None`: no word for it.
+fn device(exception: &Exception) -> Option<(String, String)> {
+    let kind = if exception.kind == Kind::Char { "char" } else { "block" };
+    let name = match (exception.major, exception.minor) {
+        (Some(major), Some(minor)) => format!("/dev/{kind}/{major}:{minor}"),
+        (Some(major), None) => format!("{kind}-{}", driver(exception.kind, major)?),
+        (None, None) => format!("{kind}-*"),
+        (None, Some(_)) => return None,
+    };
+    Some((name, exception.access.text()))
+}
+
+/// The name of a major number in proc_devices(5).
+fn driver(kind: Kind, major: u32) -> Option<String> {
+    let list = std::fs::read_to_string("/proc/devices").ok()?;
+    let heading = if kind == Kind::Char { "Character devices:" } else { "Block devices:" };
+    let lines = list.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.is_empty());
+    let mut drivers = lines.filter_map(|line| line.trim().split_once(' '));
+    drivers.find(|(number, _)| number.parse() == Ok(major)).map(|(_, name)| name.to_owned())
+}
+
+/// The switches for counting that make systemd hand the controllers to the unit.
+pub(super) fn accounting(v2: bool) -> Properties {
+    let io = if v2 { "IOAccounting" } else { "BlockIOAccounting" };
+    ["MemoryAccounting", "CPUAccounting", "TasksAccounting", io].map(|name| (name.into(), Value::Bool(true))).into()
+}
+
+/// Whether a property comes from limits only, so that a systemd too old to know it (or the value) can go without: the
+/// limit stands in the kernel's files anyway.
+pub(super) fn may_go_without(name: &str) -> bool {
+    const OPTIONAL: [&str; 6] =
+        ["AllowedCPUs", "AllowedMemoryNodes", "CPUQuotaPeriodUSec", "CPUWeight", "MemoryMin", "BlockIOAccounting"];
+    OPTIONAL.contains(&name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use std::collections::BTreeMap;
+
+use oci::{Cpu, DeviceRule, Memory, Pids, Resources};
+
+use super::*;
+
+fn made(resources: &Resources, v2: bool) -> BTreeMap<String, Value> {
+    of_limits(&Limits::from_spec(resources).unwrap(), v2).into_iter().collect()
+}
+
+#[test]
+fn v2_words() {
+    let resources = Resources {
+        memory: Some(Memory {
+            limit: Some(64 << 20),
+            swap: Some(96 << 20),
+            reservation: Some(1 << 20),
+            ..Memory::default()
+        }),
+        cpu: Some(Cpu {
+            shares: Some(1024),
+            quota: Some(20_500),
+            period: Some(50_000),
+            cpus: Some("0-1,9".into()),
+            ..Cpu::default()
+        }),
+        pids: Some(Pids { limit: -1 }),
+        unified: BTreeMap::from([
+            ("memory.high".to_owned(), "1000".to_owned()),
+            ("pids.max".to_owned(), "7".to_owned()),
+            ("memory.oom.group".to_owned(), "1".to_owned()),
+        ]),
+        ..Resources::default()
+    };
+    let words = made(&resources, true);
+    for (name, number) in [
+        ("MemoryMax", 64 << 20),
+        ("MemorySwapMax", 32 << 20),
+        ("MemoryLow", 1 << 20),
+        ("MemoryHigh", 1000),
+        ("CPUWeight", 100),
+        ("CPUQuotaPeriodUSec", 50_000),
+        ("CPUQuotaPerSecUSec", 410_000),
+        ("TasksMax", 7),
+    ] {
+        assert_eq!(words.get(name), Some(&Value::U64(number)), "{name}");
+    }
+    assert_eq!(words["AllowedCPUs"], Value::bytes(&[3, 2]));
+    assert_eq!(words.len(), 9, "{words:?}");
+    let words = made(&Resources { unified: BTreeMap::new(), ..resources }, false);
+    assert_eq!(words["MemoryLimit"], Value::U64(64 << 20));
+    assert_eq!(words["CPUShares"], Value::U64(1024));
+    assert_eq!(words["TasksMax"], Value::U64(u64::MAX));
+    assert!(!words.contains_key("MemorySwapMax"));
+}
+
+#[test]
+fn no_limits_no_words() {
+    assert!(made(&Resources::default(), true).is_empty());
+}
+
+#[test]
+fn quotas() {
+    let cpu = |quota, period| Resources { cpu: Some(Cpu { quota, period, ..Cpu::default() }), ..Resources::default() };
+    assert_eq!(made(&cpu(Some(150_000), None), true)["CPUQuotaPerSecUSec"], Value::U64(1_500_000));
+    assert_eq!(made(&cpu(Some(-1), Some(100_000)), true)["CPUQuotaPerSecUSec"], Value::U64(u64::MAX));
+    assert_eq!(made(&cpu(Some(1000), Some(1_000_000)), true)["CPUQuotaPerSecUSec"], Value::U64(10_000));
+    let text =
+        |value: &str| Resources { unified: BTreeMap::from([("cpu.max".into(), value.into())]), ..Resources::default() };
+    assert_eq!(made(&text("50000 200000"), true)["CPUQuotaPerSecUSec"], Value::U64(250_000));
+    assert_eq!(made(&text("max"), true)["CPUQuotaPerSecUSec"], Value::U64(u64::MAX));
+}
+
+#[test]
+fn devices_as_systemd_writes_them() {
+    let rule = |allow, kind: Option<&str>, major, minor, access: &str| DeviceRule {
+        allow,
+        kind: kind.map(str::to_owned),
+        major,
+        minor,
+        access: Some(access.into()),
+    };
+    let deny_all = rule(false, None, None, None, "rwm");
+    let rules = vec![deny_all.clone(), rule(true, Some("b"), Some(8), Some(1), "r")];
+    let words = of_limits(&Limits::from_spec(&Resources { devices: rules, ..Resources::default() }).unwrap(), true);
+    assert_eq!(words[0], ("DevicePolicy".into(), Value::text("strict")));
+    assert_eq!(words[1], ("DeviceAllow".into(), Value::List("(ss)".into(), vec![])));
+    let Value::List(_, entries) = &words[2].1 else { panic!("{words:?}") };
+    let pair = |name: &str, access: &str| Value::Struct(vec![Value::text(name), Value::text(access)]);
+    for entry in [pair("/dev/block/8:1", "r"), pair("char-*", "m"), pair("block-*", "m"), pair("/dev/char/1:3", "rwm")]
+    {
+        assert!(entries.contains(&entry), "{entry:?} is not among {entries:?}");
+    }
+    let rules = vec![rule(true, None, None, None, "rwm"), rule(false, Some("b"), Some(8), Some(1), "r")];
+    let words = of_limits(&Limits::from_spec(&Resources { devices: rules, ..Resources::default() }).unwrap(), true);
+    assert_eq!(words[0], ("DevicePolicy".into(), Value::text("auto")));
+    assert_eq!(words.len(), 2);
+}
