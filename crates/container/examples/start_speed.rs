@@ -13,7 +13,7 @@ use std::{path::Path, time::Duration, time::Instant};
 
 use container::Plan;
 use node::{Node, next, reap};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -25,7 +25,8 @@ fn main() {
     } else {
         let count = first.and_then(|count| count.parse().ok()).unwrap_or(200);
         let idle = Duration::from_millis(arguments.next().and_then(|ms| ms.parse().ok()).unwrap_or(0));
-        containers(&node, &image, count, idle);
+        containers(&node, &image, count, idle, None);
+        containers(&node, &image, count, idle, Some(container::staging::make().expect("a staging namespace")));
         commands(&node, &image, count, idle);
     }
     node.leave();
@@ -40,12 +41,13 @@ fn spec(args: &[&str], node: &Node) -> (oci::Spec, seccomp::Program) {
     (spec, program)
 }
 
-fn containers(node: &Node, image: &Path, count: usize, idle: Duration) {
+fn containers(node: &Node, image: &Path, count: usize, idle: Duration, staging: Option<OwnedFd>) {
     let mut laps = Laps::new(&["plan", "create returns", "ready", "executed", "ended", "removed"]);
     for _ in 0..count {
         let (spec, program) = spec(&["/bin/true"], node);
         let mut inputs = node.inputs_of(image);
         inputs.seccomp = Some(program);
+        inputs.invocation.staging = staging.as_ref().map(|fd| fd.try_clone().expect("a duplicate"));
         std::thread::sleep(idle);
         laps.start();
         let plan = Plan::new(&spec, inputs).expect("a plan");
@@ -62,7 +64,7 @@ fn containers(node: &Node, image: &Path, count: usize, idle: Duration) {
         nascent.group.remove().expect("removed");
         laps.lap();
     }
-    laps.print("container");
+    laps.print(if staging.is_some() { "container, staged" } else { "container" });
 }
 
 fn commands(node: &Node, image: &Path, count: usize, idle: Duration) {

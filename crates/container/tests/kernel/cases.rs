@@ -8,6 +8,7 @@ mod files;
 mod lifecycle;
 mod namespaces;
 mod refused;
+mod staging;
 
 use crate::Case;
 
@@ -22,6 +23,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         lifecycle::CASES,
         namespaces::CASES,
         refused::CASES,
+        staging::CASES,
     ]
     .into_iter()
     .flatten()
