@@ -1,8 +1,11 @@
 //! Global options, before the command's name.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    flags::{Flag, Flags, Order, switch, value},
+};
 
 /// How errors are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +17,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Whether the calling user is not root, or is to be treated so.
+/// Whether the calling user is treated as one without privileges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rootless {
     /// As the kernel says.
@@ -37,16 +40,69 @@ pub(crate) struct Global {
     pub(crate) rootless: Rootless,
 }
 
-/// The global options, the command's name, and a parser that stands at the command's first argument.
-pub(crate) fn parse() -> Result<(Global, String, lexopt::Parser), Failure> {
-    let mut parser = lexopt::Parser::from_env();
-    let mut global = Global { root: PathBuf::from("/run/pinrun"), ..Global::default() };
-    while let Some(argument) = parser.next()? {
-        match argument {
-            lexopt::Arg::Long("root") => global.root = parser.value()?.into(),
-            lexopt::Arg::Value(name) => return Ok((global, name.to_string_lossy().into_owned(), parser)),
-            other => return Err(other.unexpected().into()),
-        }
+/// What to do.
+pub(crate) enum Wanted {
+    /// A command, by its name, with its arguments.
+    Command(String, Vec<OsString>),
+    Help,
+    Version,
+}
+
+const KNOWN: [Flag; 9] = [
+    value(&["root"]),
+    value(&["log"]),
+    value(&["log-format"]),
+    switch(&["debug"]),
+    switch(&["systemd-cgroup"]),
+    value(&["rootless"]),
+    // What older callers give.
+    value(&["criu"]),
+    switch(&["help", "h"]),
+    switch(&["version", "v"]),
+];
+
+/// The global options and what to do. The options are given back with an error, too: they say where to write it.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> (Global, Result<Wanted, Failure>) {
+    let mut global = Global { root: default_root(), ..Global::default() };
+    let wanted = Flags::parse(arguments, &KNOWN, Order::Strict).and_then(|flags| read(flags, &mut global));
+    (global, wanted)
+}
+
+fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
+    global.log_format = match flags.text("log-format")? {
+        None | Some("text" | "") => LogFormat::Text,
+        Some("json") => LogFormat::Json,
+        Some(other) => return Err(Failure::usage(format!("invalid log-format {other:?}: text or json"))),
+    };
+    global.log = flags.value("log").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(root) = flags.value("root").filter(|path| !path.is_empty()) {
+        global.root = root.into();
     }
-    Err(Failure::usage("a command is needed; see pinrun --help"))
+    global.debug = flags.is_on("debug")?;
+    global.systemd_cgroup = flags.is_on("systemd-cgroup")?;
+    global.rootless = match flags.text("rootless")? {
+        None | Some("auto" | "") => Rootless::Auto,
+        Some("true") => Rootless::Yes,
+        Some("false") => Rootless::No,
+        Some(other) => return Err(Failure::usage(format!("invalid rootless {other:?}: true, false or auto"))),
+    };
+    if flags.is_on("version")? {
+        return Ok(Wanted::Version);
+    }
+    let help = flags.is_on("help")?;
+    let mut words = flags.words.into_iter();
+    match words.next() {
+        Some(name) if !help && name != "help" => {
+            Ok(Wanted::Command(name.to_string_lossy().into_owned(), words.collect()))
+        }
+        _ => Ok(Wanted::Help),
+    }
+}
+
+/// On tmpfs; of an ordinary user, in the folder that the user's session has there.
+fn default_root() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(folder) if !rustix::process::geteuid().is_root() => PathBuf::from(folder).join("pinrun"),
+        _ => PathBuf::from("/run/pinrun"),
+    }
 }

@@ -1,13 +1,16 @@
-use std::process::ExitCode;
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, process::ExitCode};
 
-use crate::arguments::Global;
+use crate::{
+    arguments::{Global, LogFormat},
+    clock,
+};
 
 /// What is told to the caller, once.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
     pub(crate) message: String,
-    /// The program's exit code: 1, but for commands whose process could not be started.
+    /// The program's exit code.
     pub(crate) code: u8,
 }
 
@@ -16,20 +19,60 @@ impl Failure {
         Self { message: message.into(), code: 1 }
     }
 
+    /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(message)
     }
 
+    /// An operation on an object, and its cause without the number that the standard library adds.
+    pub(crate) fn io(operation: impl std::fmt::Display, cause: impl Into<std::io::Error>) -> Self {
+        let text = cause.into().to_string();
+        let cause = text.rfind(" (os error ").map_or(text.as_str(), |end| &text[..end]);
+        Self::new(format!("{operation}: {cause}"))
+    }
+
+    /// The same error with what was being done in front.
+    pub(crate) fn within(self, operation: impl std::fmt::Display) -> Self {
+        Self { message: format!("{operation}: {}", self.message), ..self }
+    }
+
+    /// The same error with this exit code.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
     /// Writes it to standard error and to the log.
-    pub(crate) fn report(&self, _global: &Global) -> ExitCode {
-        eprintln!("{}", self.message);
+    pub(crate) fn report(&self, global: &Global) -> ExitCode {
+        log(global, "error", &self.message);
+        if global.log.is_some() {
+            eprintln!("{}", self.message);
+        }
         ExitCode::from(self.code)
     }
 }
 
-impl From<lexopt::Error> for Failure {
-    fn from(error: lexopt::Error) -> Self {
-        Self::usage(error.to_string())
+/// Something worth knowing that is no error.
+pub(crate) fn warn(global: &Global, message: &str) {
+    log(global, "warning", message);
+}
+
+/// One line to the log file, else to standard error, in the form that containerd and Podman read.
+fn log(global: &Global, level: &str, message: &str) {
+    let time = clock::now();
+    let line = match global.log_format {
+        LogFormat::Json => {
+            format!("{{\"level\":{level:?},\"msg\":{},\"time\":{time:?}}}\n", serde_json::Value::from(message))
+        }
+        LogFormat::Text => format!("time={time:?} level={level} msg={}\n", serde_json::Value::from(message)),
+    };
+    let written = global.log.as_ref().map(|path| {
+        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+    });
+    match written {
+        Some(Ok(())) => {}
+        Some(Err(error)) => eprint!("pinrun: write the log: {error}\n{line}"),
+        None => eprint!("{line}"),
     }
 }
 

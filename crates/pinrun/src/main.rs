@@ -3,27 +3,42 @@
 //! ```text
 //! main.rs          the command line, one error, one exit code
 //! arguments.rs     global options; each command's own are in its file
+//! flags.rs         how options are written
 //! failure.rs       what went wrong, as containerd and Podman read it (--log, --log-format)
 //! command/         one command, one file
+//! bundle.rs        config.json, read and completed once
+//! launch.rs        from a bundle to a container that waits (create, run)
 //! state/           <root>/<id>: what one call leaves for the next
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bundle;
+mod clock;
 mod command;
+mod console;
 mod failure;
+mod flags;
+mod foreground;
+mod help;
+mod launch;
+mod own_program;
+mod signals;
+mod staging;
 mod state;
 
 use std::process::ExitCode;
 
+use arguments::Wanted;
+
 fn main() -> ExitCode {
-    let (global, command, arguments) = match arguments::parse() {
-        Ok(parsed) => parsed,
-        Err(failure) => return failure.report(&arguments::Global::default()),
+    let (global, wanted) = arguments::parse(std::env::args_os().skip(1));
+    let done = match wanted {
+        Ok(Wanted::Command(name, arguments)) => command::run(&global, &name, arguments),
+        Ok(Wanted::Help) => Ok(help::show()),
+        Ok(Wanted::Version) => Ok(help::version()),
+        Err(failure) => Err(failure),
     };
-    match command::run(&global, &command, arguments) {
-        Ok(code) => code,
-        Err(failure) => failure.report(&global),
-    }
+    done.unwrap_or_else(|failure| failure.report(&global))
 }

@@ -1,7 +1,18 @@
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use crate::{arguments::Global, failure::Failure};
+use crate::{
+    arguments::Global,
+    failure::Failure,
+    launch::{Launched, Request, Starter, launch},
+    own_program,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
-    todo!()
+/// `create ID`: a container whose program waits for `start`.
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    own_program::protect()?;
+    let (request, _) = Request::parse(arguments, Vec::new())?;
+    let Launched { folder, nascent, .. } = launch(global, &request, Starter::Another)?;
+    nascent.leave()?;
+    folder.unlock();
+    Ok(ExitCode::SUCCESS)
 }

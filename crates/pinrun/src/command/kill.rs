@@ -1,7 +1,39 @@
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use crate::{arguments::Global, failure::Failure};
+use crate::{
+    arguments::Global,
+    failure::Failure,
+    flags::{Flags, Order, switch, text},
+    signals,
+    state::Folder,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
-    todo!()
+/// `kill ID [SIGNAL]`: to the container's init; with `--all` to every process of its group.
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &[switch(&["all", "a"])], Order::Mixed)?;
+    let (id, signal) = match flags.words.as_slice() {
+        [id] => (text(id)?, libc::SIGTERM),
+        [id, signal] => (text(id)?, signals::parse(text(signal)?)?),
+        _ => return Err(Failure::usage("kill needs a container id, and may have a signal")),
+    };
+    let folder = Folder::open(&global.root, id)?;
+    let record = folder.load()?;
+    if flags.is_on("all")? {
+        return match record.group() {
+            Ok(group) if signal == libc::SIGKILL => group.kill(),
+            Ok(group) => group.signal(signal),
+            // Nothing is left to be killed.
+            Err(_) if record.init()?.is_none() => Ok(()),
+            Err(failure) => return Err(failure),
+        }
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(Failure::from);
+    }
+    let init = record.running()?;
+    match syscall::pidfd_signal::pidfd_signal(&init, signal) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::SRCH) => return Err(Failure::new("os: process already finished")),
+        Err(errno) => return Err(Failure::io(format!("send signal {signal} to container {id}"), errno)),
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ macro_rules! commands {
         $(mod $module;)*
 
         /// Runs the command of this name.
-        pub(crate) fn run(global: &Global, name: &str, arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
+        pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
             match name {
                 $($name => $module::run(global, arguments),)*
                 other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),

@@ -2,6 +2,6 @@ use std::process::ExitCode;
 
 use crate::{arguments::Global, failure::Failure};
 
-pub(crate) fn run(_global: &Global, _arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
+pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
     todo!()
 }

@@ -1,7 +1,26 @@
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use crate::{arguments::Global, failure::Failure};
+use crate::{
+    arguments::Global,
+    failure::Failure,
+    flags::{Flags, Order},
+    state::Folder,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: lexopt::Parser) -> Result<ExitCode, Failure> {
-    todo!()
+/// `start ID`: the created container's program runs.
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &[], Order::Mixed)?;
+    let id = flags.id()?;
+    let folder = Folder::open(&global.root, id)?;
+    let record = folder.load()?;
+    let waiting = if record.init()?.is_some() { folder.connect()? } else { None };
+    let Some(socket) = waiting else {
+        return Err(Failure::new(match record.status(&folder)? {
+            oci::Status::Stopped => format!("cannot start a container that has stopped: {id}"),
+            status => format!("cannot start a container in the {} state: {id}", super::state::word(status)),
+        }));
+    };
+    container::start_waiting(socket)?;
+    folder.forget_start();
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,69 +1,222 @@
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::Path,
+};
 
-use rustix::fd::OwnedFd;
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{
+        AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, openat, openat2, renameat,
+        unlinkat,
+    },
+    io::Errno,
+};
 
 use crate::{failure::Failure, state::Record};
 
-/// `<root>/<id>` of a container that exists.
+/// Longest id, as long as a file's name may be.
+const ID_MAX: usize = 255;
+/// Largest state.json or filter that is read.
+const FILE_MAX: u64 = 16 << 20;
+
+/// `<root>/<id>` of a container.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    path: PathBuf,
+    root: OwnedFd,
+    dir: OwnedFd,
+    id: String,
 }
 
 impl Folder {
-    /// Makes it for a new container; an existing one is an error.
-    pub(crate) fn create(_root: &Path, _id: &str) -> Result<Self, Failure> {
-        todo!()
+    /// Makes it for a new container, and locks it; an existing one is an error, unless a killed call left it.
+    pub(crate) fn create(root: &Path, id: &str) -> Result<Self, Failure> {
+        check_id(id)?;
+        let what = || format!("create the state folder of container {id} in {root:?}");
+        let root = open_root(root, true).map_err(|error| Failure::io(what(), error))?;
+        match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
+            Ok(()) => {
+                let dir = open_dir(root.as_fd(), id).map_err(|error| Failure::io(what(), error))?;
+                flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|error| Failure::io(what(), error))?;
+                Ok(Self { root, dir, id: id.to_owned() })
+            }
+            Err(Errno::EXIST) => Self::take_over(root, id),
+            Err(errno) => Err(Failure::io(what(), errno)),
+        }
     }
 
-    /// Finds the container's; none is the error `container does not exist`.
-    pub(crate) fn open(_root: &Path, _id: &str) -> Result<Self, Failure> {
-        todo!()
+    /// A folder that is there already: an error, unless nobody is making it and it has no record.
+    fn take_over(root: OwnedFd, id: &str) -> Result<Self, Failure> {
+        let exists = || Failure::new(format!("container with given ID already exists: {id}"));
+        let dir = open_dir(root.as_fd(), id).map_err(|_| exists())?;
+        flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|_| exists())?;
+        let folder = Self { root, dir, id: id.to_owned() };
+        if folder.has("state.json") {
+            return Err(exists());
+        }
+        folder.clear()?;
+        Ok(folder)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Finds the container's.
+    pub(crate) fn open(root: &Path, id: &str) -> Result<Self, Failure> {
+        check_id(id)?;
+        let absent = || Failure::new(format!("container does not exist: {id}"));
+        let found = open_root(root, false).and_then(|root| open_dir(root.as_fd(), id).map(|dir| (root, dir)));
+        match found {
+            Ok((root, dir)) => Ok(Self { root, dir, id: id.to_owned() }),
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(absent()),
+            Err(errno) => Err(Failure::io(format!("open the state of container {id} in {root:?}"), errno)),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
 
     /// Reads the record.
     pub(crate) fn load(&self) -> Result<Record, Failure> {
-        todo!()
+        let what = format!("state of container {}", self.id);
+        let text = match self.read("state.json") {
+            Ok(Some(text)) => text,
+            Ok(None) => return Err(Failure::new(format!("container does not exist: {} is being made", self.id))),
+            Err(error) => return Err(Failure::io(format!("read the {what}"), error)),
+        };
+        let record: Record = serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{what}: {error}")))?;
+        record.check()?;
+        Ok(record)
     }
 
-    /// Writes the record, beside and renamed.
-    pub(crate) fn save(&self, _record: &Record) -> Result<(), Failure> {
-        todo!()
+    /// Writes the record, beside and renamed, so that it is there whole or not at all.
+    pub(crate) fn save(&self, record: &Record) -> Result<(), Failure> {
+        let what = || format!("write the state of container {}", self.id);
+        let text = serde_json::to_vec(record).map_err(|error| Failure::new(format!("{}: {error}", what())))?;
+        self.write(".state.json", &text).map_err(|error| Failure::io(what(), error))?;
+        renameat(&self.dir, ".state.json", &self.dir, "state.json").map_err(|error| Failure::io(what(), error))
+    }
+
+    /// Keeps the compiled filter for commands.
+    pub(crate) fn save_seccomp(&self, program: &seccomp::Program) -> Result<(), Failure> {
+        let written = self.write("seccomp.bpf", &program.to_bytes());
+        written.map_err(|error| Failure::io(format!("write the seccomp filter of container {}", self.id), error))
     }
 
     /// The compiled filter that commands get too.
     pub(crate) fn seccomp(&self) -> Result<Option<seccomp::Program>, Failure> {
-        todo!()
+        let what = || format!("read the seccomp filter of container {}", self.id);
+        match self.read("seccomp.bpf").map_err(|error| Failure::io(what(), error))? {
+            None => Ok(None),
+            Some(bytes) => match seccomp::Program::from_bytes(&bytes) {
+                Ok(program) => Ok(Some(program)),
+                Err(error) => Err(Failure::new(format!("{}: {error}", what()))),
+            },
+        }
+    }
+
+    /// The next call may have the folder: what it needs is written.
+    pub(crate) fn unlock(&self) {
+        // An error means that there was no lock.
+        let _ = flock(&self.dir, FlockOperation::Unlock);
+    }
+
+    /// Whether another call is making the container just now.
+    pub(crate) fn is_being_made(&self) -> bool {
+        let free = flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok();
+        !free && !self.has("state.json")
     }
 
     /// Removes all of it.
     pub(crate) fn remove(self) -> Result<(), Failure> {
-        todo!()
+        self.clear()?;
+        match unlinkat(&self.root, &self.id, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Failure::io(format!("remove the state folder of container {}", self.id), errno)),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    fn clear(&self) -> Result<(), Failure> {
+        let what = || format!("clear the state folder of container {}", self.id);
+        let mut entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(what(), error))?;
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| Failure::io(what(), error))?;
+            if [c".", c".."].contains(&entry.file_name()) {
+                continue;
+            }
+            match unlinkat(&self.dir, entry.file_name(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(Failure::io(what(), errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, name: &str) -> std::io::Result<Option<Vec<u8>>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = match openat(&self.dir, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut bytes = Vec::with_capacity(8 << 10);
+        file.take(FILE_MAX).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        File::from(openat(&self.dir, name, flags, Mode::from_raw_mode(0o600))?).write_all(bytes)
     }
 }
 
-impl Record {
-    /// Whether the container is created, running, paused or stopped, as the kernel says.
-    pub(crate) fn status(&self, _folder: &Folder) -> Result<oci::Status, Failure> {
-        todo!()
+/// Ids of all folders under a root.
+pub(crate) fn list(root: &Path) -> Result<Vec<String>, Failure> {
+    let what = |error: std::io::Error| Failure::io(format!("list the containers in {root:?}"), error);
+    let mut ids = Vec::new();
+    match std::fs::read_dir(root) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ids),
+        Err(error) => return Err(what(error)),
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(what)?;
+                let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                ids.extend(entry.file_name().into_string().ok().filter(|id| folder && check_id(id).is_ok()));
+            }
+        }
     }
+    ids.sort();
+    Ok(ids)
+}
 
-    /// The pidfd of its init; `None`: it has ended.
-    pub(crate) fn init(&self) -> Result<Option<OwnedFd>, Failure> {
-        todo!()
+/// The characters that runc allows; nothing that leads out of the root.
+fn check_id(id: &str) -> Result<(), Failure> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);
+    if id.is_empty() || id.len() > ID_MAX || id == "." || id == ".." || !id.bytes().all(allowed) {
+        return Err(Failure::new(format!(
+            "invalid container ID format: {id:?}: must be 1 to {ID_MAX} of A-Z a-z 0-9 _ + - ."
+        )));
     }
+    Ok(())
+}
 
-    /// Its group.
-    pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
-        todo!()
+fn open_root(root: &Path, make: bool) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat(CWD, root, flags, Mode::empty()) {
+        Err(Errno::NOENT) if make => {
+            let mut builder = std::fs::DirBuilder::new();
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o711);
+            let made = builder.recursive(true).create(root);
+            made.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            openat(CWD, root, flags, Mode::empty())
+        }
+        result => result,
     }
+}
 
-    /// As `state` prints it and hooks read it.
-    pub(crate) fn state(&self, _status: oci::Status) -> oci::State {
-        todo!()
-    }
+fn open_dir(root: BorrowedFd<'_>, id: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(root, id, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }

@@ -1,13 +1,24 @@
 use std::collections::BTreeMap;
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use serde::{Deserialize, Serialize};
+
+use crate::{failure::Failure, state::Folder};
+
+/// Of `state.json`.
+pub(crate) const VERSION: u32 = 1;
 
 /// `state.json`: what is known for good when a container was made. Where the kernel can be asked (does it run, is it
 /// frozen), the kernel is asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
-    /// Of this file; another major version is refused.
+    /// Of this file; another one is refused.
     pub(crate) version: u32,
     pub(crate) oci_version: String,
     pub(crate) id: String,
@@ -35,10 +46,82 @@ pub(crate) struct Record {
     /// What update starts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resources: Option<oci::Resources>,
-    /// What delete runs (`poststop`), and start (`poststart`).
+    /// What start (`poststart`) and delete (`poststop`) run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hooks: Option<oci::Hooks>,
     /// `linux.intelRdt`, for what delete has to take away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intel_rdt: Option<oci::IntelRdt>,
+}
+
+impl Record {
+    /// Whether it is one that this program understands.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "state of container {}: has version {}, this program knows {VERSION}; use the pinrun that made it",
+            self.id, self.version
+        )))
+    }
+
+    /// Whether the container is created, running, paused or stopped, as the kernel says.
+    pub(crate) fn status(&self, folder: &Folder) -> Result<oci::Status, Failure> {
+        if self.init()?.is_none() {
+            return Ok(oci::Status::Stopped);
+        }
+        if folder.connect()?.is_some() {
+            return Ok(oci::Status::Created);
+        }
+        // A group that cannot be asked is not frozen: the container must stay removable.
+        let frozen = self.group().and_then(|group| Ok(group.is_frozen()?)).unwrap_or(false);
+        Ok(if frozen { oci::Status::Paused } else { oci::Status::Running })
+    }
+
+    /// The pidfd of its init; `None`: it has ended.
+    pub(crate) fn init(&self) -> Result<Option<OwnedFd>, Failure> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(errno) => return Err(Failure::io(format!("open process {}", self.pid), errno)),
+        };
+        if start_time(self.pid) != Some(self.start_time) {
+            return Ok(None);
+        }
+        // A zombie has ended, too.
+        let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&Timespec::default()));
+        Ok((ended != Ok(1)).then_some(pidfd))
+    }
+
+    /// The same where it must run.
+    pub(crate) fn running(&self) -> Result<OwnedFd, Failure> {
+        self.init()?.ok_or_else(|| Failure::new(format!("container {} is not running: container not running", self.id)))
+    }
+
+    /// Its group.
+    pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
+        let path = cgroup::GroupPath::parse(&self.cgroup)?;
+        Ok(cgroup::Group::open(&cgroup::Hierarchies::open()?, &path)?)
+    }
+
+    /// As hooks read it, and `state` prints most of it.
+    pub(crate) fn state(&self, status: oci::Status) -> oci::State {
+        oci::State {
+            oci_version: self.oci_version.clone(),
+            id: self.id.clone(),
+            status,
+            pid: if status == oci::Status::Stopped { 0 } else { self.pid },
+            bundle: self.bundle.clone(),
+            annotations: self.annotations.clone(),
+        }
+    }
+}
+
+/// Field 22 of proc_pid_stat(5); `None`: there is no such process.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything; after it comes field 3.
+    stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,0 +1,42 @@
+//! Time as logs and states have it.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Now, in UTC, as RFC 3339 with nanoseconds.
+pub(crate) fn now() -> String {
+    let now = clock_gettime(ClockId::Realtime);
+    rfc3339(now.tv_sec.max(0) as u64, now.tv_nsec as u32)
+}
+
+fn rfc3339(seconds: u64, nanoseconds: u32) -> String {
+    let (year, month, day) = date(seconds / 86_400);
+    let second = seconds % 86_400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
+}
+
+/// Year, month and day of a day since 1970, in the Gregorian calendar: years are counted from March, so that the leap day
+/// is the last one of its year.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_their_dates() {
+        assert_eq!(rfc3339(0, 0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(rfc3339(951_782_400, 5), "2000-02-29T00:00:00.000000005Z");
+        assert_eq!(rfc3339(1_735_689_599, 999_999_999), "2024-12-31T23:59:59.999999999Z");
+        assert_eq!(rfc3339(4_107_542_400, 0), "2100-03-01T00:00:00.000000000Z");
+    }
+}

@@ -1,0 +1,190 @@
+//! Options in the way of runc's parser: one dash or two, `--name value` or `--name=value`, switches with `=true` and
+//! `=false`, no bundles of letters.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+use crate::failure::Failure;
+
+/// One option.
+#[derive(Debug)]
+pub(crate) struct Flag {
+    /// Long name first.
+    pub(crate) names: &'static [&'static str],
+    pub(crate) takes_value: bool,
+}
+
+/// An option with a value.
+pub(crate) const fn value(names: &'static [&'static str]) -> Flag {
+    Flag { names, takes_value: true }
+}
+
+/// An option that is there or not.
+pub(crate) const fn switch(names: &'static [&'static str]) -> Flag {
+    Flag { names, takes_value: false }
+}
+
+/// Where options end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// At the first word that is none: what follows is a command's.
+    Strict,
+    /// Anywhere among the words.
+    Mixed,
+}
+
+/// What was given.
+#[derive(Debug, Default)]
+pub(crate) struct Flags {
+    given: Vec<(&'static str, OsString)>,
+    /// The other words.
+    pub(crate) words: Vec<OsString>,
+}
+
+impl Flags {
+    pub(crate) fn parse(
+        arguments: impl IntoIterator<Item = OsString>,
+        known: &[Flag],
+        order: Order,
+    ) -> Result<Self, Failure> {
+        let mut result = Self::default();
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let Some(name) = option_name(&argument) else {
+                result.words.push(argument);
+                if order == Order::Strict {
+                    break;
+                }
+                continue;
+            };
+            if name.is_empty() {
+                break;
+            }
+            let (name, attached) = match name.iter().position(|byte| *byte == b'=') {
+                Some(at) => (&name[..at], Some(OsString::from_vec(name[at + 1..].to_vec()))),
+                None => (name, None),
+            };
+            let found = known.iter().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name));
+            let shown = String::from_utf8_lossy(name);
+            let flag = found.ok_or_else(|| Failure::usage(format!("flag provided but not defined: -{shown}")))?;
+            let value = match (flag.takes_value, attached) {
+                (_, Some(value)) => value,
+                (false, None) => "true".into(),
+                (true, None) => {
+                    arguments.next().ok_or_else(|| Failure::usage(format!("flag needs an argument: -{shown}")))?
+                }
+            };
+            result.given.push((flag.names[0], value));
+        }
+        result.words.extend(arguments);
+        Ok(result)
+    }
+
+    /// The last value of an option.
+    pub(crate) fn value(&self, name: &str) -> Option<&OsStr> {
+        self.values(name).next_back()
+    }
+
+    /// Every value of an option, in order.
+    pub(crate) fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &OsStr> {
+        self.given.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_os_str())
+    }
+
+    /// The last value of an option as text.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Failure> {
+        let text = |value: &'_ OsStr| -> Result<(), Failure> {
+            Err(Failure::usage(format!("invalid value {value:?} for flag -{name}: it is no UTF-8")))
+        };
+        match self.value(name) {
+            None => Ok(None),
+            Some(value) => match value.to_str() {
+                Some(value) => Ok(Some(value)),
+                None => text(value).map(|()| None),
+            },
+        }
+    }
+
+    /// The last value of an option as a number or another type.
+    pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        match text.parse() {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Failure::usage(format!("invalid value {text:?} for flag -{name}"))),
+        }
+    }
+
+    /// Whether a switch is on.
+    pub(crate) fn is_on(&self, name: &str) -> Result<bool, Failure> {
+        match self.value(name).map(OsStr::as_bytes) {
+            None | Some(b"false" | b"0" | b"f" | b"F" | b"FALSE" | b"False") => Ok(false),
+            Some(b"true" | b"1" | b"t" | b"T" | b"TRUE" | b"True") => Ok(true),
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                Err(Failure::usage(format!("invalid boolean value {other:?} for flag -{name}")))
+            }
+        }
+    }
+
+    /// The only word: a container's id.
+    pub(crate) fn id(&self) -> Result<&str, Failure> {
+        match self.words.as_slice() {
+            [id] => text(id),
+            [] => Err(Failure::usage("a container id is needed")),
+            [_, more, ..] => Err(Failure::usage(format!("one container id is needed; {more:?} is too much"))),
+        }
+    }
+}
+
+/// A word as text.
+pub(crate) fn text(word: &OsStr) -> Result<&str, Failure> {
+    word.to_str().ok_or_else(|| Failure::usage(format!("{word:?} is no UTF-8")))
+}
+
+/// Without its dashes; empty for `--`; `None` for what is no option.
+fn option_name(argument: &OsStr) -> Option<&[u8]> {
+    match argument.as_bytes() {
+        [b'-', b'-', name @ ..] => Some(name),
+        [b'-', name @ ..] if !name.is_empty() => Some(name),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Flag; 3] = [value(&["bundle", "b"]), switch(&["force", "f"]), value(&["env", "e"])];
+
+    fn parse(words: &[&str], order: Order) -> Result<Flags, Failure> {
+        Flags::parse(words.iter().map(OsString::from), &KNOWN, order)
+    }
+
+    #[test]
+    fn options_have_one_dash_or_two_and_their_value_beside_or_behind() {
+        let flags = parse(&["-bundle=/x", "--b", "/y", "--force", "-e", "A=1", "-e=B=2", "id"], Order::Strict).unwrap();
+        assert_eq!(flags.text("bundle").unwrap(), Some("/y"));
+        assert!(flags.is_on("force").unwrap());
+        assert_eq!(flags.values("env").collect::<Vec<_>>(), ["A=1", "B=2"]);
+        assert_eq!(flags.id().unwrap(), "id");
+        assert!(!parse(&["--force=false", "id"], Order::Strict).unwrap().is_on("force").unwrap());
+    }
+
+    #[test]
+    fn what_follows_the_first_word_is_a_commands_or_mixed() {
+        let strict = parse(&["id", "-f", "--", "x"], Order::Strict).unwrap();
+        assert_eq!(strict.words, ["id", "-f", "--", "x"]);
+        let mixed = parse(&["id", "-f", "--", "-x"], Order::Mixed).unwrap();
+        assert!(mixed.is_on("force").unwrap());
+        assert_eq!(mixed.words, ["id", "-x"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert!(parse(&["--nope"], Order::Mixed).unwrap_err().message.contains("nope"));
+        assert!(parse(&["--bundle"], Order::Mixed).unwrap_err().message.contains("bundle"));
+        assert!(parse(&["-f=x"], Order::Mixed).unwrap().is_on("force").is_err());
+        assert!(parse(&[], Order::Mixed).unwrap().id().is_err());
+    }
+}

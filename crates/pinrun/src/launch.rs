@@ -1,0 +1,289 @@
+//! From a bundle to a container that is set up and waits: what `create` and `run` have in common.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    os::fd::OwnedFd,
+    path::PathBuf,
+};
+
+use cgroup::Hierarchies;
+use container::{Inputs, Invocation, Nascent, Plan, Progress, Rootfs, Stdio};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::AsFd,
+    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
+};
+
+use crate::{
+    arguments::Global,
+    bundle::{self, Bundle},
+    clock,
+    console::ConsoleSocket,
+    failure::{Failure, warn},
+    flags::{Flag, Flags, Order, switch, value},
+    staging,
+    state::{Folder, Record, VERSION, start_time},
+};
+
+/// Options of both commands.
+pub(crate) const FLAGS: [Flag; 8] = [
+    value(&["bundle", "b"]),
+    value(&["console-socket"]),
+    value(&["pidfd-socket"]),
+    value(&["pid-file"]),
+    switch(&["no-pivot"]),
+    switch(&["no-new-keyring"]),
+    value(&["preserve-fds"]),
+    switch(&["no-subreaper"]),
+];
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: String,
+    /// Whether this call ends before the container does.
+    pub(crate) detach: bool,
+    bundle: Option<OsString>,
+    pub(crate) console_socket: Option<ConsoleSocket>,
+    pidfd_socket: Option<ConsoleSocket>,
+    pid_file: Option<PathBuf>,
+    preserve: u32,
+    new_keyring: bool,
+    no_pivot: bool,
+}
+
+impl Request {
+    pub(crate) fn parse(arguments: Vec<OsString>, more: Vec<Flag>) -> Result<(Self, Flags), Failure> {
+        let known: Vec<Flag> = FLAGS.into_iter().chain(more).collect();
+        let flags = Flags::parse(arguments, &known, Order::Mixed)?;
+        let path = |name| flags.value(name).filter(|path| !path.is_empty());
+        let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
+        let listen: u32 = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let request = Self {
+            id: flags.id()?.to_owned(),
+            detach: flags.is_on("detach")?,
+            bundle: path("bundle").map(OsStr::to_owned),
+            console_socket: socket(path("console-socket"))?,
+            pidfd_socket: socket(path("pidfd-socket"))?,
+            pid_file: path("pid-file").map(absolute).transpose()?,
+            preserve: flags.parsed::<u32>("preserve-fds")?.unwrap_or(0).saturating_add(listen),
+            new_keyring: !flags.is_on("no-new-keyring")?,
+            no_pivot: flags.is_on("no-pivot")?,
+        };
+        Ok((request, flags))
+    }
+}
+
+/// The bundle's folder is entered before the file is written.
+fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::io(format!("find the folder of {path:?}"), error))
+}
+
+/// Who starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starter {
+    /// This call.
+    Here,
+    /// Another one, over the socket.
+    Another,
+}
+
+/// A container that is set up and waits, on record.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) folder: Folder,
+    pub(crate) record: Record,
+    pub(crate) nascent: Nascent,
+    /// Its terminal, where nobody asked for it over a socket.
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+/// Makes the container; what fails leaves nothing behind.
+pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Result<Launched, Failure> {
+    let bundle = bundle::load(request.bundle.as_deref())?;
+    check_terminal(&bundle, request, request.detach || starter == Starter::Another)?;
+    if request.no_pivot {
+        warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
+    }
+    let folder = Folder::create(&global.root, &request.id)?;
+    match make(global, request, starter, bundle, &folder) {
+        Ok((record, nascent, terminal)) => Ok(Launched { folder, record, nascent, terminal }),
+        Err(failure) => {
+            // What failed first is what to tell.
+            let _ = folder.remove();
+            Err(failure)
+        }
+    }
+}
+
+fn check_terminal(bundle: &Bundle, request: &Request, detach: bool) -> Result<(), Failure> {
+    let terminal = bundle.spec.process.as_ref().is_some_and(|process| process.terminal);
+    match (terminal, &request.console_socket) {
+        (true, None) if detach => {
+            Err(Failure::new("cannot allocate tty if runc will detach without setting console socket"))
+        }
+        (false, Some(_)) => Err(Failure::new("cannot use console socket if runc will not detach or allocate tty")),
+        _ => Ok(()),
+    }
+}
+
+fn make(
+    global: &Global,
+    request: &Request,
+    starter: Starter,
+    bundle: Bundle,
+    folder: &Folder,
+) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
+    let Bundle { path, mut spec, rootfs } = bundle;
+    let trees = Hierarchies::open()?;
+    place(&mut spec, &request.id, global.systemd_cgroup);
+    let seccomp = match spec.linux.as_ref().and_then(|linux| linux.seccomp.as_ref()) {
+        Some(profile) => {
+            Some(seccomp::compile(profile).map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?)
+        }
+        None => None,
+    };
+    if let Some(program) = &seccomp {
+        folder.save_seccomp(program)?;
+    }
+    let invocation = Invocation {
+        state: oci::State {
+            oci_version: spec.oci_version.clone(),
+            id: request.id.clone(),
+            status: oci::Status::Creating,
+            pid: 0,
+            bundle: path.to_string_lossy().into_owned(),
+            annotations: spec.annotations.clone(),
+        },
+        starter: if starter == Starter::Another { Some(folder.listen()?) } else { None },
+        systemd_cgroup: global.systemd_cgroup,
+        staging: staging::open(),
+        preserve: request.preserve,
+    };
+    let terminal = spec.process.as_ref().is_some_and(|process| process.terminal);
+    let inputs = Inputs {
+        rootfs: Rootfs::Path(rootfs.clone()),
+        mounts: BTreeMap::new(),
+        namespaces: BTreeMap::new(),
+        stdio: if terminal { Stdio::default() } else { inherited()? },
+        seccomp,
+        invocation,
+    };
+    let plan = Plan::new(&spec, inputs)?;
+    plan.warnings().iter().for_each(|warning| warn(global, warning));
+    let mut nascent = container::create(&trees, plan)?;
+    let finished = set_up(&mut nascent).and_then(|terminal| {
+        let terminal = hand_over(request, &nascent, terminal)?;
+        let record = record(request, spec, &nascent, [path, rootfs])?;
+        folder.save(&record)?;
+        if let Some(file) = &request.pid_file {
+            write_pid(file, nascent.pid)?;
+        }
+        Ok((record, terminal))
+    });
+    match finished {
+        Ok((record, terminal)) => Ok((record, nascent, terminal)),
+        Err(failure) => {
+            abandon(nascent);
+            Err(failure)
+        }
+    }
+}
+
+/// Where the spec says nothing.
+fn place(spec: &mut oci::Spec, id: &str, systemd: bool) {
+    let linux = spec.linux.get_or_insert_default();
+    let path = linux.cgroups_path.get_or_insert_default();
+    match (systemd, path.is_empty()) {
+        (false, true) => *path = format!("/{id}"),
+        (false, false) if !path.starts_with('/') => path.insert(0, '/'),
+        (true, true) => *path = format!("system.slice:pinrun:{id}"),
+        _ => {}
+    }
+}
+
+/// Copies of the caller's 0, 1 and 2, as far as they are open.
+fn inherited() -> Result<Stdio, Failure> {
+    let copy = |fd: rustix::fd::BorrowedFd<'_>| match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(rustix::io::Errno::BADF) => Ok(None),
+        Err(errno) => Err(Failure::io("duplicate a standard descriptor", errno)),
+    };
+    Ok(Stdio {
+        stdin: copy(std::io::stdin().as_fd())?,
+        stdout: copy(std::io::stdout().as_fd())?,
+        stderr: copy(std::io::stderr().as_fd())?,
+    })
+}
+
+/// Until it waits for its start.
+fn set_up(nascent: &mut Nascent) -> Result<Option<OwnedFd>, Failure> {
+    loop {
+        match nascent.advance()? {
+            Progress::Pending => wait(nascent)?,
+            Progress::NamespacesMade => nascent.go_on()?,
+            Progress::Ready { terminal } => return Ok(terminal),
+            Progress::Executed => return Err(Failure::new("the container's process did not wait for its start")),
+        }
+    }
+}
+
+/// Until the child has something to say.
+pub(crate) fn wait(nascent: &Nascent) -> Result<(), Failure> {
+    match poll(&mut [PollFd::new(&nascent.sync(), PollFlags::IN)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(Failure::io("wait for the container's process", errno)),
+    }
+}
+
+fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) -> Result<Option<OwnedFd>, Failure> {
+    if let Some(socket) = &request.pidfd_socket {
+        socket.send(nascent.pidfd.as_fd())?;
+    }
+    match (terminal, &request.console_socket) {
+        (Some(terminal), Some(socket)) => socket.send(terminal.as_fd()).map(|()| None),
+        (terminal, _) => Ok(terminal),
+    }
+}
+
+fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBuf; 2]) -> Result<Record, Failure> {
+    let gone = || Failure::new("the container's process ended before it was started");
+    let [bundle, rootfs] = places.map(|path| path.to_string_lossy().into_owned());
+    let linux = spec.linux.unwrap_or_default();
+    Ok(Record {
+        version: VERSION,
+        oci_version: spec.oci_version,
+        id: request.id.clone(),
+        pid: nascent.pid,
+        start_time: start_time(nascent.pid).ok_or_else(gone)?,
+        bundle,
+        rootfs,
+        created: clock::now(),
+        owner: rustix::process::geteuid().as_raw(),
+        cgroup: nascent.group.path().as_str().to_owned(),
+        systemd_unit: None,
+        annotations: spec.annotations,
+        process: spec.process.unwrap_or_default(),
+        resources: linux.resources,
+        hooks: spec.hooks,
+        intel_rdt: linux.intel_rdt,
+    })
+}
+
+/// Beside and renamed: who waits for the file must not read half of it.
+pub(crate) fn write_pid(file: &std::path::Path, pid: i32) -> Result<(), Failure> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let beside = file.with_file_name(format!(".{name}"));
+    let written = std::fs::write(&beside, pid.to_string()).and_then(|()| std::fs::rename(&beside, file));
+    written.map_err(|error| Failure::io(format!("write the pid file {file:?}"), error))
+}
+
+/// Ends a container that did not come to be, and its group.
+pub(crate) fn abandon(nascent: Nascent) {
+    // Each fails only where the thing is gone already; what failed first is what the caller tells.
+    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
+    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
+    let _ = nascent.group.kill();
+    let _ = nascent.group.remove();
+}
