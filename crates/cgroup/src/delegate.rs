@@ -86,14 +86,23 @@ fn open_way(
     for parent in std::iter::once(String::new()).chain(parents) {
         let file = format!("{parent}cgroup.subtree_control");
         let enabled = Controllers::of_v2_list(&tree.read(&file)?);
-        for controller in wanted.without(enabled).iter() {
+        let lacking = wanted.without(enabled);
+        // The kernel would let some of them be enabled beside processes, and make the groups below unusable by that
+        // ("domain invalid"). Only the root may have both.
+        let busy = !lacking.is_empty() && !parent.is_empty() && has_process(tree, &parent);
+        for controller in lacking.iter() {
             let Some(name) = controller.v2_name() else { continue };
-            if let Err(errno) = tree.try_write(&file, &format!("+{name}")) {
+            let enabled = if busy { Err(Errno::BUSY) } else { tree.try_write(&file, &format!("+{name}")) };
+            if let Err(errno) = enabled {
                 failures.push((controller, explain(tree, &file, &parent, errno)));
             }
         }
     }
     Ok(())
+}
+
+fn has_process(tree: &Tree, group: &str) -> bool {
+    tree.try_read(&format!("{group}cgroup.procs")).is_ok_and(|list| !list.is_empty())
 }
 
 fn explain(tree: &Tree, file: &str, parent: &str, errno: Errno) -> String {

@@ -15,6 +15,7 @@ enum Freezer<'a> {
 
 impl Group {
     fn freezer(&self) -> Result<Freezer<'_>, Error> {
+        self.primary()?;
         if let Some(tree) = self.trees.v2().filter(|tree| tree.exists(&self.file(tree, "cgroup.freeze"))) {
             return Ok(Freezer::V2(tree));
         }

@@ -27,13 +27,15 @@ pub fn enter_new() -> io::Result<()> {
     let root = file_system("tmpfs", &[("mode", "0555"), ("size", "64k")], MountAttrFlags::empty())?;
     syscall::mount_namespace::unshare_mounts()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    // Onto the host's root directory in this namespace. What comes below goes there only now: a mount that is attached to
+    // nothing takes no others before Linux 6.15.
+    move_mount(&root, c"", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     for (kind, name) in [("proc", "proc"), ("sysfs", "sys")] {
         mkdirat(&root, name, Mode::from_raw_mode(0o555))?;
         let mount = file_system(kind, &[], MountAttrFlags::MOUNT_ATTR_NODEV)?;
         attach(&root, &mount, name)?;
     }
-    // Onto the host's root directory in this namespace, then that one goes.
-    move_mount(&root, c"", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    // The host's root goes.
     rustix::process::fchdir(&root)?;
     rustix::process::pivot_root(c".", c".")?;
     unmount(c".", UnmountFlags::DETACH)?;

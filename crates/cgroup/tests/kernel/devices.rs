@@ -1,26 +1,13 @@
-use cgroup::{Group, Limits};
+use cgroup::Limits;
 use oci::{DeviceRule, Resources};
-use rustix::{
-    fs::{Mode, OFlags},
-    io::Errno,
-};
+use rustix::{fs::OFlags, io::Errno};
 
-use crate::fixture::{Fixture, run_in, without_trees};
+use crate::fixture::{Fixture, open_in, without_trees};
 
 fn rule(allow: bool, kind: &str, major: i64, minor: i64, access: &str) -> DeviceRule {
     let number = |n: i64| Some(n).filter(|n| *n >= 0);
     let access = Some(access.to_owned());
     DeviceRule { allow, kind: Some(kind.to_owned()), major: number(major), minor: number(minor), access }
-}
-
-/// errno of opening a file in a group, 0: it opened.
-fn open_in(group: &Group, path: &'static str, flags: OFlags) -> i32 {
-    let joiner = group.joiner().unwrap();
-    run_in(&joiner, || match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(_) => 0,
-        Err(errno) => errno.raw_os_error(),
-    })
-    .wait()
 }
 
 fn rules_hold(fixture: &Fixture) {
@@ -40,7 +27,8 @@ fn rules_hold(fixture: &Fixture) {
     assert_eq!(open_in(&group, "/dev/zero", OFlags::RDWR), denied);
 }
 
-pub(crate) fn devices_v1() {
+/// v1's files, or on v2 a BPF program.
+pub(crate) fn devices() {
     rules_hold(&Fixture::new("devices"));
 }
 

@@ -107,6 +107,21 @@ pub(crate) fn run_in(joiner: &Joiner, work: impl FnOnce() -> i32) -> Process {
     process
 }
 
+/// A process in the caller's own group.
+pub(crate) fn lone(work: impl FnOnce() -> i32) -> Process {
+    Process::new(Clone3::default().fork(work).expect("clone3"))
+}
+
+/// errno of opening a file in a group, 0: it opened.
+pub(crate) fn open_in(group: &Group, path: &'static str, flags: rustix::fs::OFlags) -> i32 {
+    let joiner = group.joiner().expect("a joiner");
+    run_in(&joiner, || match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
+        Ok(_) => 0,
+        Err(errno) => errno.raw_os_error(),
+    })
+    .wait()
+}
+
 /// Waits for a signal for ever.
 pub(crate) fn pause() -> i32 {
     loop {

@@ -30,13 +30,15 @@ pub(crate) fn unused_group_is_made_anew() {
 pub(crate) fn remove_nested() {
     let fixture = Fixture::new("nested");
     let group = fixture.group(&Resources::default());
-    let mut path = fixture.file("unified", "a");
+    let v2 = fixture.trees.layout() == cgroup::Layout::V2;
+    let (one, other) = if v2 { ("", "") } else { ("unified", "memory") };
+    let mut path = fixture.file(one, "a");
     for _ in 0..20 {
         fs::create_dir(&path).unwrap();
         path.push("b");
     }
     for name in ["x", "y", "z"] {
-        fs::create_dir_all(fixture.file("memory", name).join("deep")).unwrap();
+        fs::create_dir_all(fixture.file(other, name).join("deep")).unwrap();
     }
     group.remove().unwrap();
     assert!(!fixture.trees.contains(&fixture.path));

@@ -19,7 +19,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("/process/rlimits", json!([{"type": "RLIMIT_X", "soft": 1, "hard": 1}]), "unknown type \"RLIMIT_X\""),
         ("/process/oomScoreAdj", json!(2000), "process.oomScoreAdj: 2000"),
         ("/process/user/umask", json!(0o1000), "process.user.umask"),
-        ("/process/apparmorProfile", json!("no-such-profile"), "process.apparmorProfile"),
+        ("/process/apparmorProfile", json!("no\nprofile"), "process.apparmorProfile"),
         ("/mounts/0/destination", json!("proc"), "mounts: \"proc\" is not absolute"),
         ("/mounts/0/destination", json!("/a/../../b"), "has a `..`"),
         ("/mounts/0/destination", json!("/"), "a destination is \"/\""),

@@ -1,0 +1,195 @@
+//! Scopes that the machine's systemd makes.
+
+use std::{collections::BTreeMap, fs, process::Command};
+
+use cgroup::{Error, Group, Limits, systemd::Unit};
+use oci::{Cpu, DeviceRule, HugepageLimit, Memory, Pids, Resources};
+use rustix::fs::OFlags;
+
+use crate::fixture::{Fixture, Process, lone, open_in, pause};
+
+/// A scope of its own per test, stopped at the end.
+struct Scope {
+    fixture: Fixture,
+    unit: Unit,
+}
+
+impl Scope {
+    fn new(name: &str) -> Self {
+        let id = format!("{}-{name}", std::process::id());
+        let unit = Unit::parse(Some(&format!("pinion-test.slice:pinion-test:{id}")), &id).unwrap();
+        Self { fixture: Fixture::new(name), unit }
+    }
+
+    /// A waiting process, and its group.
+    fn start(&self, resources: &Resources) -> (Process, Group) {
+        let process = lone(pause);
+        let limits = Limits::from_spec(resources).unwrap();
+        let group = self.unit.start(&self.fixture.trees, process.pid, &limits).unwrap();
+        (process, group)
+    }
+
+    /// A property as systemd shows it.
+    fn shown(&self, property: &str) -> String {
+        show(self.unit.name(), property)
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.unit.stop().expect("the scope is stopped");
+        let _ = Command::new("systemctl").args(["stop", "pinion-test.slice"]).status();
+    }
+}
+
+fn show(unit: &str, property: &str) -> String {
+    let out = Command::new("systemctl").args(["show", "--value", "-p", property, unit]).output().expect("systemctl");
+    String::from_utf8(out.stdout).expect("text").trim().to_owned()
+}
+
+fn read(group: &Group, file: &str) -> String {
+    let path = format!("/sys/fs/cgroup{}/{file}", group.path());
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}")).trim().to_owned()
+}
+
+fn resources() -> Resources {
+    Resources {
+        memory: Some(Memory { limit: Some(64 << 20), swap: Some(64 << 20), ..Memory::default() }),
+        cpu: Some(Cpu {
+            shares: Some(2048),
+            quota: Some(50_000),
+            period: Some(100_000),
+            cpus: Some("0".into()),
+            ..Cpu::default()
+        }),
+        pids: Some(Pids { limit: 33 }),
+        hugepage_limits: vec![HugepageLimit { page_size: "2MB".into(), limit: 2 << 20 }],
+        ..Resources::default()
+    }
+}
+
+/// systemd was told, the kernel was told, and the process is where the unit says.
+pub(crate) fn scope_has_its_limits() {
+    let scope = Scope::new("limits");
+    let (process, group) = scope.start(&resources());
+    assert_eq!(group.path(), &scope.unit.expected_path().unwrap());
+    assert_eq!(group.pids().unwrap(), [process.pid]);
+    for (property, value) in [
+        ("ActiveState", "active"),
+        ("Slice", "pinion-test.slice"),
+        ("Delegate", "yes"),
+        ("MemoryMax", "67108864"),
+        ("MemorySwapMax", "0"),
+        ("CPUQuotaPerSecUSec", "500ms"),
+        ("TasksMax", "33"),
+        ("AllowedCPUs", "0"),
+    ] {
+        assert_eq!(scope.shown(property), value, "{property}");
+    }
+    let weight = scope.shown("CPUWeight");
+    for (file, value) in [
+        ("memory.max", "67108864"),
+        ("memory.swap.max", "0"),
+        ("cpu.max", "50000 100000"),
+        ("cpu.weight", weight.as_str()),
+        ("pids.max", "33"),
+        ("cpuset.cpus", "0"),
+        ("hugetlb.2MB.max", "2097152"),
+    ] {
+        assert_eq!(read(&group, file), value, "{file}");
+    }
+    // Commands of the container find a place below it.
+    let command = group.exec_group("exec-1").unwrap();
+    command.remove().unwrap();
+}
+
+/// What was said last stands, also after systemd wrote all its own again.
+pub(crate) fn update_survives_a_reload() {
+    let scope = Scope::new("update");
+    let (_process, group) = scope.start(&resources());
+    let memory = Memory { limit: Some(32 << 20), swap: Some(48 << 20), ..Memory::default() };
+    let update = Resources { memory: Some(memory), pids: Some(Pids { limit: -1 }), ..Resources::default() };
+    scope.unit.update(&group, &Limits::from_spec(&update).unwrap()).unwrap();
+    let stands = || {
+        for (file, value) in [
+            ("memory.max", "33554432"),
+            ("memory.swap.max", "16777216"),
+            ("pids.max", "max"),
+            ("cpu.max", "50000 100000"),
+            ("hugetlb.2MB.max", "2097152"),
+        ] {
+            assert_eq!(read(&group, file), value, "{file}");
+        }
+    };
+    stands();
+    assert_eq!((scope.shown("MemoryMax").as_str(), scope.shown("TasksMax").as_str()), ("33554432", "infinity"));
+    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("systemctl").success());
+    stands();
+}
+
+pub(crate) fn devices_are_denied() {
+    let scope = Scope::new("devices");
+    let deny = DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() };
+    let (_process, group) = scope.start(&Resources { devices: vec![deny], ..Resources::default() });
+    assert_eq!(scope.shown("DevicePolicy"), "strict");
+    let kmsg = || open_in(&group, "/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK);
+    assert_eq!(open_in(&group, "/dev/null", OFlags::RDWR), 0);
+    assert_ne!(kmsg(), 0);
+    let allow =
+        DeviceRule { allow: true, kind: Some("c".into()), major: Some(1), minor: Some(11), access: Some("r".into()) };
+    let deny = DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() };
+    let update = Resources { devices: vec![deny, allow], ..Resources::default() };
+    scope.unit.update(&group, &Limits::from_spec(&update).unwrap()).unwrap();
+    assert_eq!(kmsg(), 0);
+    assert!(scope.shown("DeviceAllow").contains("/dev/char/1:11 r"), "{}", scope.shown("DeviceAllow"));
+}
+
+/// `org.systemd.property.*`; one that systemd refuses leaves neither scope nor group.
+pub(crate) fn annotations_reach_the_unit() {
+    let scope = Scope::new("annotated");
+    let annotated = |key: &str, value: &str| {
+        let annotations = BTreeMap::from([(format!("org.systemd.property.{key}"), value.to_owned())]);
+        scope.unit.clone().with_annotations(&annotations).unwrap()
+    };
+    let process = lone(pause);
+    let error =
+        annotated("NoSuchThing", "true").start(&scope.fixture.trees, process.pid, &Limits::default()).unwrap_err();
+    assert!(matches!(&error, Error::Systemd { .. }) && error.to_string().contains("NoSuchThing"), "{error}");
+    assert!(!scope.fixture.trees.contains(&scope.unit.expected_path().unwrap()));
+    let unit = annotated("TimeoutStopSec", "uint64 7");
+    unit.start(&scope.fixture.trees, process.pid, &Limits::default()).unwrap();
+    assert_eq!(scope.shown("TimeoutStopUSec"), "7s");
+}
+
+/// One name, one scope; a limit that the kernel refuses takes the scope away again.
+pub(crate) fn failures_leave_nothing() {
+    let scope = Scope::new("failed");
+    let trees = &scope.fixture.trees;
+    let process = lone(pause);
+    let unified = [("memory.none".to_owned(), "1".to_owned())].into();
+    let limits = Limits::from_spec(&Resources { unified, ..Resources::default() }).unwrap();
+    let error = scope.unit.start(trees, process.pid, &limits).unwrap_err();
+    assert!(error.to_string().contains("memory.none"), "{error}");
+    assert!(!trees.contains(&scope.unit.expected_path().unwrap()), "the scope is gone");
+    drop(process);
+    let (first, _group) = scope.start(&Resources::default());
+    let second = lone(pause);
+    let error = scope.unit.start(trees, second.pid, &Limits::default()).unwrap_err();
+    assert!(error.to_string().contains(scope.unit.name()), "{error}");
+    assert_eq!(scope.shown("ActiveState"), "active", "the first one's goes on");
+    drop((first, second));
+    let gone = scope.unit.start(trees, i32::MAX, &Limits::default()).unwrap_err();
+    assert!(matches!(gone, Error::Systemd { .. }), "{gone}");
+}
+
+/// Its end kills what is in it, and a second end is fine.
+pub(crate) fn stop_ends_all() {
+    let scope = Scope::new("stop");
+    let (process, group) = scope.start(&Resources::default());
+    let unit = Unit::named(scope.unit.name()).unwrap();
+    unit.stop().unwrap();
+    assert!(process.wait() > 128, "it was killed");
+    assert!(!scope.fixture.trees.contains(group.path()));
+    unit.stop().unwrap();
+    assert_eq!(scope.shown("LoadState"), "not-found");
+}

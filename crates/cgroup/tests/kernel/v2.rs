@@ -1,0 +1,151 @@
+//! The v2 tree with all its controllers, and no other.
+
+use cgroup::{Error, Group, Limits};
+use oci::{BlockIo, Cpu, HugepageLimit, Memory, Pids, Rdma, Resources, ThrottleDevice};
+
+use crate::fixture::Fixture;
+
+fn resources(memory: i64, swap: i64) -> Resources {
+    Resources {
+        memory: Some(Memory { limit: Some(memory), swap: Some(swap), reservation: Some(1 << 20), ..Memory::default() }),
+        cpu: Some(Cpu {
+            shares: Some(512),
+            quota: Some(20_000),
+            period: Some(50_000),
+            burst: Some(10_000),
+            cpus: Some("0".into()),
+            mems: Some("0".into()),
+            ..Cpu::default()
+        }),
+        pids: Some(Pids { limit: 77 }),
+        ..Resources::default()
+    }
+}
+
+/// Every field that v2 has a word for stands in its file.
+pub(crate) fn limits_stand() {
+    let fixture = Fixture::new("limits");
+    let throttle = |rate| vec![ThrottleDevice { major: 259, minor: 0, rate }];
+    let unified = [("memory.high", "16777216"), ("memory.oom.group", "1"), ("cpu.weight.nice", "3")];
+    let group = fixture.group(&Resources {
+        block_io: Some(BlockIo {
+            weight: Some(500),
+            throttle_read_bps_device: throttle(1_048_576),
+            throttle_write_iops_device: throttle(100),
+            ..BlockIo::default()
+        }),
+        hugepage_limits: vec![HugepageLimit { page_size: "2MB".into(), limit: 4 << 20 }],
+        unified: unified.map(|(file, value)| (file.to_owned(), value.to_owned())).into(),
+        ..resources(32 << 20, 48 << 20)
+    });
+    for (file, value) in [
+        ("memory.max", "33554432"),
+        ("memory.swap.max", "16777216"),
+        ("memory.low", "1048576"),
+        ("memory.high", "16777216"),
+        ("memory.oom.group", "1"),
+        ("cpu.weight.nice", "3"),
+        ("cpu.max", "20000 50000"),
+        ("cpu.max.burst", "10000"),
+        ("cpuset.cpus", "0"),
+        ("cpuset.mems", "0"),
+        ("pids.max", "77"),
+        ("hugetlb.2MB.max", "4194304"),
+        ("hugetlb.2MB.rsvd.max", "4194304"),
+        ("io.max", "259:0 rbps=1048576 wbps=max riops=max wiops=100"),
+    ] {
+        assert_eq!(fixture.read("", file), value, "{file}");
+    }
+    let weights: Vec<_> = ["io.bfq.weight", "io.weight"].map(|file| fixture.file("", file)).into();
+    let weight = weights.iter().find_map(|path| std::fs::read_to_string(path).ok()).expect("io has weights here");
+    assert!(["default 500\n", "default 4950\n", "500\n"].contains(&weight.as_str()), "{weight:?}");
+    let stats = group.stats().unwrap();
+    assert_eq!((stats.memory_limit, stats.swap_limit), (Some(32 << 20), Some(16 << 20)));
+    assert_eq!(stats.pids_limit, Some(77));
+}
+
+pub(crate) fn update_both_ways() {
+    let fixture = Fixture::new("update");
+    let group = fixture.group(&resources(32 << 20, 32 << 20));
+    for (memory, swap) in [(64 << 20, 96 << 20), (16 << 20, 16 << 20), (-1, -1), (24 << 20, 24 << 20)] {
+        group.update(&Limits::from_spec(&resources(memory, swap)).unwrap()).unwrap();
+        let shown = |bytes: i64| if bytes < 0 { "max".to_owned() } else { bytes.to_string() };
+        assert_eq!(fixture.read("", "memory.max"), shown(memory));
+        assert_eq!(fixture.read("", "memory.swap.max"), shown(if swap < 0 { swap } else { swap - memory }));
+    }
+    let idle = |idle| Resources {
+        cpu: Some(Cpu { idle: Some(idle), shares: Some(1024), ..Cpu::default() }),
+        ..Resources::default()
+    };
+    for (value, weight) in [(1, "0"), (0, "100")] {
+        group.update(&Limits::from_spec(&idle(value)).unwrap()).unwrap();
+        assert_eq!(fixture.read("", "cpu.idle"), value.to_string());
+        assert_eq!(fixture.read("", "cpu.weight"), weight);
+    }
+    assert_eq!(fixture.read("", "pids.max"), "77", "what an update does not name stays");
+}
+
+/// `memory.checkBeforeUpdate`: nothing is killed, the update is refused.
+pub(crate) fn update_is_checked() {
+    let fixture = Fixture::new("checked");
+    let group = fixture.group(&Resources::default());
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let process = crate::fixture::run_in(&group.joiner().unwrap(), || {
+        let memory = std::hint::black_box(vec![1u8; 24 << 20]);
+        let _ = rustix::io::write(&writer, &memory[..1]);
+        crate::fixture::pause()
+    });
+    rustix::io::read(&reader, &mut [0; 1][..]).unwrap();
+    let limit = |check| Memory { limit: Some(1 << 20), check_before_update: Some(check), ..Memory::default() };
+    let limits = |check| Limits::from_spec(&Resources { memory: Some(limit(check)), ..Resources::default() }).unwrap();
+    let error = group.update(&limits(true)).unwrap_err();
+    assert!(error.to_string().contains("memory.limit"), "{error}");
+    assert_eq!(fixture.read("", "memory.max"), "max");
+    group.update(&limits(false)).unwrap();
+    assert_eq!(process.wait(), 128 + 9, "without the check the kernel kills");
+    assert_eq!(group.oom_kills(), 1);
+}
+
+pub(crate) fn refused_limit_leaves_nothing() {
+    let fixture = Fixture::new("refused");
+    let nothing_left = || assert!(!fixture.trees.contains(&fixture.path.parent().unwrap()), "the parent went too");
+    let class = oci::Network { class_id: Some(7), ..oci::Network::default() };
+    let old = Cpu { realtime_runtime: Some(1000), ..Cpu::default() };
+    let pages = HugepageLimit { page_size: "3MB".into(), limit: 1 };
+    let adapter = ("none0".to_owned(), Rdma { hca_handles: Some(1), hca_objects: None });
+    let none = Resources::default;
+    let cases = [
+        (Resources { network: Some(class), ..none() }, "net_cls"),
+        (Resources { cpu: Some(old), ..none() }, "cpu.realtimeRuntime"),
+        (Resources { hugepage_limits: vec![pages], ..none() }, "hugetlb.3MB.max"),
+        (Resources { rdma: [adapter].into(), ..none() }, "rdma.max"),
+        (Resources { unified: [("memory.none".to_owned(), "1".to_owned())].into(), ..none() }, "memory.none"),
+        (Resources { unified: [("pids.max".to_owned(), "many".to_owned())].into(), ..none() }, "pids.max"),
+        (Resources { cpu: Some(Cpu { quota: Some(1), ..Cpu::default() }), ..none() }, "cpu.max"),
+    ];
+    for (resources, word) in cases {
+        let limits = Limits::from_spec(&resources).unwrap();
+        let error = Group::create(&fixture.trees, &fixture.path, &limits).unwrap_err();
+        assert!(error.to_string().contains(word), "{word}: {error}");
+        nothing_left();
+    }
+}
+
+/// A process in the way of the controllers is named: v2 has no processes in groups whose children have limits.
+pub(crate) fn a_process_in_the_way_is_named() {
+    let fixture = Fixture::new("busy");
+    let group = fixture.group(&Resources::default());
+    let process = crate::fixture::run_in(&group.joiner().unwrap(), crate::fixture::pause);
+    let limits = Limits::from_spec(&Resources { pids: Some(Pids { limit: 5 }), ..Resources::default() }).unwrap();
+    let error = Group::create(&fixture.trees, &fixture.path.join("below").unwrap(), &limits).unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { controller: "pids", .. }), "{error}");
+    assert!(error.to_string().contains(&process.pid.to_string()), "{error}");
+}
+
+pub(crate) fn unused_group_is_made_anew() {
+    let fixture = Fixture::new("anew");
+    drop(fixture.group(&Resources { pids: Some(Pids { limit: 5 }), ..Resources::default() }));
+    assert_eq!(fixture.read("", "pids.max"), "5");
+    drop(fixture.group(&Resources::default()));
+    assert_eq!(fixture.read("", "pids.max"), "max", "no limit of the former group lives on");
+}
