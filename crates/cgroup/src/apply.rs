@@ -48,9 +48,12 @@ impl Limits {
 }
 
 impl Group {
-    /// Changes the limits of a group in use; what `limits` does not set stays as it is.
+    /// Changes the limits of a group in use; what `limits` does not set stays as it is. systemd is told of those of a unit.
     pub fn update(&self, limits: &Limits) -> Result<(), Error> {
         self.check_update(limits)?;
+        if let Some(unit) = &self.unit {
+            unit.update(self, limits)?;
+        }
         self.apply(limits)
     }
 

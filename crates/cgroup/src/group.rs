@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use crate::{Error, GroupPath, Hierarchies, ownership, stats::Readers, tree::Tree};
+use crate::{Error, GroupPath, Hierarchies, ownership, stats::Readers, systemd::Unit, tree::Tree};
 
 /// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree and
 /// is its parent in the others.
@@ -11,13 +11,20 @@ pub struct Group {
     pub(crate) path: GroupPath,
     /// An exec group's directory in the primary tree.
     pub(crate) sub: Option<GroupPath>,
+    /// The systemd unit that it is of.
+    pub(crate) unit: Option<Box<Unit>>,
     /// Opened when first asked for.
     pub(crate) readers: OnceLock<Readers>,
 }
 
 impl Group {
     pub(crate) fn new(trees: &Hierarchies, path: GroupPath, sub: Option<GroupPath>) -> Self {
-        Self { trees: trees.clone(), path, sub, readers: OnceLock::new() }
+        Self { trees: trees.clone(), path, sub, unit: None, readers: OnceLock::new() }
+    }
+
+    /// The name of the systemd unit that it is of; with it [`Unit::open`] finds the group again.
+    pub fn unit_name(&self) -> Option<&str> {
+        self.unit.as_ref().map(|unit| unit.name())
     }
 
     /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
@@ -27,11 +34,16 @@ impl Group {
         if !tree.exists(path.relative()) {
             return Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() });
         }
+        Ok(Self::found(trees, path))
+    }
+
+    /// One that may be gone.
+    pub(crate) fn found(trees: &Hierarchies, path: &GroupPath) -> Self {
         if ownership::is_machine_root() {
-            return Ok(Self::new(trees, path.clone(), None));
+            return Self::new(trees, path.clone(), None);
         }
         // The others were not delegated to this user.
-        Ok(Self::new(&trees.only(|tree| tree.exists(path.relative())), path.clone(), None))
+        Self::new(&trees.only(|tree| tree.exists(path.relative())), path.clone(), None)
     }
 
     /// A child group for one exec'ed command: one directory, in the v2 tree (without v2 in the freezer's), so that the

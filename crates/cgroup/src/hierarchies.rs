@@ -8,6 +8,7 @@ use rustix::{
 use crate::{
     Error, GroupPath,
     controller::{Controller, Controllers},
+    ownership,
     tree::Tree,
 };
 
@@ -91,6 +92,16 @@ impl Hierarchies {
     /// Whether memory, and so every limit of note, is the v2 tree's.
     pub(crate) fn memory_is_v2(&self) -> bool {
         self.with(Controller::Memory).or(self.v2()).is_some_and(|tree| tree.v2)
+    }
+
+    /// Where a container belongs that names no absolute path: below the root; for a user who is not the machine's root
+    /// beside their own group, which is what may have been delegated to them.
+    pub fn place_for(&self, relative: &str) -> Result<GroupPath, Error> {
+        if ownership::is_machine_root() || self.layout() != Layout::V2 {
+            return GroupPath::parse(&format!("/{relative}"));
+        }
+        let own = self.path_of(std::process::id() as i32).ok().and_then(|own| own.parent());
+        GroupPath::parse(&format!("{}/{relative}", own.as_ref().map_or("", GroupPath::as_str)))
     }
 
     /// Where a process is: in the v2 tree where that has the controllers, else in systemd's own, as cgroups(7) shows it.

@@ -16,7 +16,11 @@ const REMOVE_SECONDS: u64 = 5;
 impl Group {
     /// rmdir of all groups below and of itself, in every tree. A group that is not there is fine. Processes that were
     /// killed just now are waited for, at most 5 s; one that lives on is an error that names it, and the group stays.
+    /// One of a systemd unit is ended by systemd first.
     pub fn remove(self) -> Result<(), Error> {
+        if let Some(unit) = &self.unit {
+            unit.stop()?;
+        }
         let mut wait = None;
         for tree in self.own_trees() {
             let path = self.place(tree).relative();

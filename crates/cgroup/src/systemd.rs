@@ -6,8 +6,7 @@
 //!   ▼
 //! Group              the directory that systemd made (v1: also those it does not make), with all limits
 //!   │ update         SetUnitProperties, then the kernel's files
-//!   ▼
-//! Unit::stop         StopUnit, wait for the job; ResetFailedUnit
+//!   ▼ remove         StopUnit, wait for the job; ResetFailedUnit; what systemd did not make
 //! ```
 //!
 //! systemd is told every limit it has a word for, and every limit is written into the kernel's files too: so the limits
@@ -75,8 +74,14 @@ impl Unit {
         Ok(Self { name, slice: slice.to_owned(), owner, properties: Vec::new(), description })
     }
 
-    /// A scope that was made before, by its name ([`Unit::name`]), to stop it.
-    pub fn named(name: &str) -> Result<Self, Error> {
+    /// The group of a scope that was made before (`name`: [`Group::unit_name`]). It may be gone: systemd takes away a scope
+    /// whose last process ended, but lists one that failed until [`Group::remove`].
+    pub fn open(name: &str, trees: &Hierarchies, path: &GroupPath) -> Result<Group, Error> {
+        let unit = Some(Box::new(Self::named(name)?));
+        Ok(Group { unit, ..Group::found(trees, path) })
+    }
+
+    fn named(name: &str) -> Result<Self, Error> {
         let wrong = |reason| Error::Path { path: name.chars().take(256).collect(), reason };
         check_unit_name(name).map_err(wrong)?;
         let owner = if ownership::is_machine_root() { Owner::System } else { Owner::User };
@@ -90,7 +95,7 @@ impl Unit {
         Ok(self)
     }
 
-    /// `prefix-name.scope`: what a record needs to keep.
+    /// `prefix-name.scope`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -108,11 +113,14 @@ impl Unit {
         let mut bus = self.connect("start")?;
         self.start_transient(&mut bus, trees, pid, limits)?;
         let made = trees.path_of(pid).and_then(|path| Group::adopt(trees, &path, limits, pid));
-        if made.is_err() {
-            // What failed first is what to tell.
-            let _ = self.stop_over(&mut bus);
+        match made {
+            Ok(group) => Ok(Group { unit: Some(Box::new(self.clone())), ..group }),
+            Err(error) => {
+                // What failed first is what to tell.
+                let _ = self.stop_over(&mut bus);
+                Err(error)
+            }
         }
-        made
     }
 
     fn start_transient(&self, bus: &mut Bus, trees: &Hierarchies, pid: i32, limits: &Limits) -> Result<(), Error> {
@@ -164,11 +172,10 @@ impl Unit {
             && bus.manager("GetUnit", &[Value::text(&*self.name)]).is_err()
     }
 
-    /// Changes the limits of a running scope: told to systemd, then written.
-    pub fn update(&self, group: &Group, limits: &Limits) -> Result<(), Error> {
-        group.check_update(limits)?;
-        let mut bus = self.connect("update")?;
+    /// Tells systemd the limits that it has a word for.
+    pub(crate) fn update(&self, group: &Group, limits: &Limits) -> Result<(), Error> {
         let mut properties = properties::of_limits(limits, group.trees.memory_is_v2());
+        let mut bus = self.connect("update")?;
         while !properties.is_empty() {
             let arguments = [Value::text(&*self.name), Value::Bool(true), list(&properties)];
             match bus.manager("SetUnitProperties", &arguments) {
@@ -177,11 +184,11 @@ impl Unit {
                 Err(refusal) => return Err(self.failed("update", refusal)),
             }
         }
-        group.update(limits)
+        Ok(())
     }
 
     /// Ends the scope: systemd kills what is left in it and removes its directories. One that is gone is fine.
-    pub fn stop(&self) -> Result<(), Error> {
+    pub(crate) fn stop(&self) -> Result<(), Error> {
         self.stop_over(&mut self.connect("stop")?)
     }
 

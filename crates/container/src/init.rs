@@ -26,6 +26,8 @@ pub(crate) struct Birth<'a> {
     pub(crate) sync: &'a ChildEnd,
     /// Whether the child is in all its groups from its birth (v2), so that its cgroup namespace can be made at once.
     pub(crate) in_all_groups: bool,
+    /// Whether it must wait to be told that it is.
+    pub(crate) gate: bool,
 }
 
 /// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
@@ -41,6 +43,9 @@ pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
 
 fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     detach_from_parent(plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors()))?;
+    if birth.gate {
+        birth.sync.wait_for_go()?;
+    }
     birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
     let proc = Procfs::open()?;
     plan.process.oom_score_adj.apply(&proc)?;

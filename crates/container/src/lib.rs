@@ -44,6 +44,7 @@ mod mounts;
 mod namespaces;
 mod nascent;
 mod oom;
+mod placement;
 mod plan;
 mod process;
 mod procfs;

@@ -7,6 +7,7 @@ use crate::{
     masks::Masks,
     mounts::{Mounts, Surroundings},
     namespaces::Namespaces,
+    placement::Placement,
     process::Process,
     rootfs::Root,
     standard,
@@ -18,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) namespaces: Namespaces,
-    pub(crate) group: cgroup::GroupPath,
+    pub(crate) placement: Placement,
     pub(crate) limits: cgroup::Limits,
     pub(crate) root: Root,
     pub(crate) mounts: Mounts,
@@ -45,11 +46,11 @@ impl Plan {
         refuse_what_is_not_there_yet(spec, linux)?;
         let process = spec.process.as_ref().ok_or_else(|| Error::invalid("process: is missing"))?;
         let namespaces = Namespaces::parse(&linux.namespaces, inputs.namespaces)?;
-        let group = parse_group(linux)?;
+        let placement = Placement::parse(spec, linux, &inputs.invocation)?;
         let limits = cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default())
             .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
         let label = linux.mount_label.as_deref();
-        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &Surroundings { group: &group, label })?;
+        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &Surroundings { group: &placement.path()?, label })?;
         let seccomp = match (inputs.seccomp, &linux.seccomp) {
             (Some(program), _) => Some(program),
             (None, Some(profile)) => Some(compile(profile)?),
@@ -65,7 +66,7 @@ impl Plan {
             host_names: HostNames::parse(spec, &namespaces)?,
             stdio: standard::move_up(inputs.stdio)?,
             namespaces,
-            group,
+            placement,
             limits,
             mounts,
             process,
@@ -113,14 +114,6 @@ fn refuse_what_is_not_there_yet(spec: &oci::Spec, linux: &oci::Linux) -> Result<
         return Err(Error::invalid("linux.uidMappings: a user namespace is not supported yet"));
     }
     Ok(())
-}
-
-fn parse_group(linux: &oci::Linux) -> Result<cgroup::GroupPath, Error> {
-    let path = linux.cgroups_path.as_deref().unwrap_or("");
-    if path.is_empty() {
-        return Err(Error::invalid("linux.cgroupsPath: is missing"));
-    }
-    cgroup::GroupPath::parse(path).map_err(|error| Error::invalid(format!("linux.cgroupsPath: {error}")))
 }
 
 pub(crate) fn compile(profile: &oci::Seccomp) -> Result<seccomp::Program, Error> {

@@ -137,7 +137,7 @@ fn make(
 ) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
     let Bundle { path, mut spec, rootfs } = bundle;
     let trees = Hierarchies::open()?;
-    place(&mut spec, &request.id, global.systemd_cgroup);
+    place(&mut spec, &request.id, global.systemd_cgroup, &trees)?;
     let seccomp = match spec.linux.as_ref().and_then(|linux| linux.seccomp.as_ref()) {
         Some(profile) => {
             Some(seccomp::compile(profile).map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?)
@@ -192,15 +192,16 @@ fn make(
 }
 
 /// Where the spec says nothing.
-fn place(spec: &mut oci::Spec, id: &str, systemd: bool) {
+fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> Result<(), Failure> {
     let linux = spec.linux.get_or_insert_default();
     let path = linux.cgroups_path.get_or_insert_default();
     match (systemd, path.is_empty()) {
-        (false, true) => *path = format!("/{id}"),
-        (false, false) if !path.starts_with('/') => path.insert(0, '/'),
-        (true, true) => *path = format!("system.slice:pinrun:{id}"),
+        (false, true) => *path = trees.place_for(id)?.as_str().to_owned(),
+        (false, false) if !path.starts_with('/') => *path = trees.place_for(path)?.as_str().to_owned(),
+        (true, true) => *path = format!(":pinrun:{id}"),
         _ => {}
     }
+    Ok(())
 }
 
 /// Copies of the caller's 0, 1 and 2, as far as they are open.
@@ -262,7 +263,7 @@ fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBu
         created: clock::now(),
         owner: rustix::process::geteuid().as_raw(),
         cgroup: nascent.group.path().as_str().to_owned(),
-        systemd_unit: None,
+        systemd_unit: nascent.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
         process: spec.process.unwrap_or_default(),
         resources: linux.resources,

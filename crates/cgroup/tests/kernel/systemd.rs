@@ -37,7 +37,9 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        self.unit.stop().expect("the scope is stopped");
+        let path = self.unit.expected_path().expect("a path");
+        let group = Unit::open(self.unit.name(), &self.fixture.trees, &path).expect("found");
+        group.remove().expect("the scope is stopped");
         let _ = Command::new("systemctl").args(["stop", "pinion-test.slice"]).status();
     }
 }
@@ -109,7 +111,7 @@ pub(crate) fn update_survives_a_reload() {
     let (_process, group) = scope.start(&resources());
     let memory = Memory { limit: Some(32 << 20), swap: Some(48 << 20), ..Memory::default() };
     let update = Resources { memory: Some(memory), pids: Some(Pids { limit: -1 }), ..Resources::default() };
-    scope.unit.update(&group, &Limits::from_spec(&update).unwrap()).unwrap();
+    group.update(&Limits::from_spec(&update).unwrap()).unwrap();
     let stands = || {
         for (file, value) in [
             ("memory.max", "33554432"),
@@ -139,7 +141,7 @@ pub(crate) fn devices_are_denied() {
         DeviceRule { allow: true, kind: Some("c".into()), major: Some(1), minor: Some(11), access: Some("r".into()) };
     let deny = DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() };
     let update = Resources { devices: vec![deny, allow], ..Resources::default() };
-    scope.unit.update(&group, &Limits::from_spec(&update).unwrap()).unwrap();
+    group.update(&Limits::from_spec(&update).unwrap()).unwrap();
     assert_eq!(kmsg(), 0);
     assert!(scope.shown("DeviceAllow").contains("/dev/char/1:11 r"), "{}", scope.shown("DeviceAllow"));
 }
@@ -186,10 +188,12 @@ pub(crate) fn failures_leave_nothing() {
 pub(crate) fn stop_ends_all() {
     let scope = Scope::new("stop");
     let (process, group) = scope.start(&Resources::default());
-    let unit = Unit::named(scope.unit.name()).unwrap();
-    unit.stop().unwrap();
+    let open = || Unit::open(group.unit_name().unwrap(), &scope.fixture.trees, group.path()).unwrap();
+    open().remove().unwrap();
     assert!(process.wait() > 128, "it was killed");
     assert!(!scope.fixture.trees.contains(group.path()));
-    unit.stop().unwrap();
+    open().kill().unwrap();
+    assert!(open().is_empty().unwrap());
+    open().remove().unwrap();
     assert_eq!(scope.shown("LoadState"), "not-found");
 }

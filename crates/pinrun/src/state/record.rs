@@ -103,7 +103,11 @@ impl Record {
     /// Its group.
     pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
         let path = cgroup::GroupPath::parse(&self.cgroup)?;
-        Ok(cgroup::Group::open(&cgroup::Hierarchies::open()?, &path)?)
+        let trees = cgroup::Hierarchies::open()?;
+        Ok(match &self.systemd_unit {
+            Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path)?,
+            None => cgroup::Group::open(&trees, &path)?,
+        })
     }
 
     /// As hooks read it, and `state` prints most of it.
