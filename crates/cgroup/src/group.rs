@@ -60,6 +60,11 @@ impl Group {
         Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
     }
 
+    /// Whether it is one that [`Group::exec_group`] made.
+    pub fn is_exec_group(&self) -> bool {
+        self.sub.is_some()
+    }
+
     /// Finds the group that [`Group::exec_group`] made (after a restart).
     pub fn open_exec_group(&self, name: &str) -> Result<Group, Error> {
         let (tree, sub) = (self.primary()?, self.path.join(name)?);

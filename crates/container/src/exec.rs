@@ -27,8 +27,8 @@ const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
     .union(ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME)
     .union(ThreadNameSpaceType::CONTROL_GROUP);
 
-/// A command in a running container: one fork. `group` is the group to be born in, made by `Group::exec_group` of the
-/// container's; `init` is the pidfd of the container's init. The caller must be single-threaded: the PID namespace of its
+/// A command in a running container: one fork. `group` is the group to be born in: the container's, or one made by
+/// `Group::exec_group` of it; `init` is the pidfd of the container's init. The caller must be single-threaded: the PID namespace of its
 /// children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
 /// execve: there is no `start`.
 ///
@@ -36,7 +36,7 @@ const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process or the seccomp program; `System`: the container is not
-/// running, or the clone failed. The group is removed then.
+/// running, or the clone failed. A group of `Group::exec_group` is removed then.
 pub fn exec(
     group: cgroup::Group,
     init: BorrowedFd<'_>,
@@ -47,8 +47,10 @@ pub fn exec(
     match clone_command(&group, init, process, stdio, seccomp) {
         Ok((child, socket)) => Ok(Nascent::new(child, socket, group, false)),
         Err(error) => {
-            // What failed first is what to tell.
-            let _ = group.remove();
+            if group.is_exec_group() {
+                // What failed first is what to tell.
+                let _ = group.remove();
+            }
             Err(error)
         }
     }

@@ -205,7 +205,7 @@ fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> 
 }
 
 /// Copies of the caller's 0, 1 and 2, as far as they are open.
-fn inherited() -> Result<Stdio, Failure> {
+pub(crate) fn inherited() -> Result<Stdio, Failure> {
     let copy = |fd: rustix::fd::BorrowedFd<'_>| match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
         Ok(fd) => Ok(Some(fd)),
         Err(rustix::io::Errno::BADF) => Ok(None),
@@ -282,9 +282,15 @@ pub(crate) fn write_pid(file: &std::path::Path, pid: i32) -> Result<(), Failure>
 
 /// Ends a container that did not come to be, and its group.
 pub(crate) fn abandon(nascent: Nascent) {
+    end(&nascent);
     // Each fails only where the thing is gone already; what failed first is what the caller tells.
-    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
-    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
     let _ = nascent.group.kill();
     let _ = nascent.group.remove();
+}
+
+/// Ends a process that did not come to its program, and reaps it.
+pub(crate) fn end(nascent: &Nascent) {
+    // Each fails only where the process is gone already.
+    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
+    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
 }

@@ -1,7 +1,225 @@
-use std::process::ExitCode;
+//! `exec ID COMMAND…`: a command in a running container.
 
-use crate::{arguments::Global, failure::Failure};
+use std::{
+    ffi::{OsStr, OsString},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::ExitCode,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    todo!()
+use container::{Nascent, Progress, Stdio};
+use rustix::fd::AsFd;
+
+use crate::{
+    arguments::Global,
+    bundle,
+    command::state::word,
+    console::ConsoleSocket,
+    failure::Failure,
+    flags::{Flag, Flags, Order, switch, text, value},
+    foreground::{self, Foreground},
+    launch::{self, inherited, write_pid},
+    own_program,
+    state::{Folder, Record},
+};
+
+const FLAGS: [Flag; 18] = [
+    value(&["console-socket"]),
+    value(&["pidfd-socket"]),
+    value(&["cwd"]),
+    value(&["env", "e"]),
+    switch(&["tty", "t"]),
+    value(&["user", "u"]),
+    value(&["additional-gids", "g"]),
+    value(&["process", "p"]),
+    switch(&["detach", "d"]),
+    value(&["pid-file"]),
+    value(&["process-label"]),
+    value(&["apparmor"]),
+    switch(&["no-new-privs"]),
+    value(&["cap", "c"]),
+    value(&["preserve-fds"]),
+    value(&["cgroup"]),
+    switch(&["ignore-paused"]),
+    // Accepted by older callers.
+    switch(&["no-subreaper"]),
+];
+
+/// Exit code of exec's own failures, as runc has it.
+const FAILED: u8 = 255;
+
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    own_program::protect()?;
+    execute(global, arguments).map_err(|failure| failure.with_code(FAILED))
+}
+
+/// What was asked for.
+struct Request {
+    id: String,
+    process: oci::Process,
+    console_socket: Option<ConsoleSocket>,
+    pidfd_socket: Option<ConsoleSocket>,
+    pid_file: Option<PathBuf>,
+    preserve: u32,
+    detach: bool,
+    group: Option<String>,
+}
+
+fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &FLAGS, Order::Strict)?;
+    let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is needed"))?;
+    let folder = Folder::open(&global.root, text(id)?)?;
+    let record = folder.load()?;
+    check_status(&record, &folder, flags.is_on("ignore-paused")?)?;
+    let request = request(&flags, &record)?;
+    if !request.detach {
+        foreground::become_subreaper()?;
+    }
+    let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
+    let (nascent, terminal) = launch(&request, &folder, &record)?;
+    match foreground {
+        None => Ok(ExitCode::SUCCESS),
+        Some(foreground) => Ok(ExitCode::from(foreground.stay(&nascent.pidfd, terminal)?)),
+    }
+}
+
+fn check_status(record: &Record, folder: &Folder, ignore_paused: bool) -> Result<(), Failure> {
+    match record.status(folder)? {
+        oci::Status::Running | oci::Status::Created => Ok(()),
+        oci::Status::Paused if ignore_paused => Ok(()),
+        oci::Status::Paused => Err(Failure::new("cannot exec in a paused container (use --ignore-paused to override)")),
+        status => Err(Failure::new(format!("cannot exec in a {} container", word(status)))),
+    }
+}
+
+fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
+    let path = |name| flags.value(name).filter(|path| !path.is_empty());
+    let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
+    let detach = flags.is_on("detach")?;
+    let listen: u32 = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+    let process = match path("process") {
+        Some(file) => bundle::read_json(file.as_ref(), &format!("process {file:?}"))?,
+        None => adapted(&record.process, flags)?,
+    };
+    let console_socket = socket(path("console-socket"))?;
+    match (process.terminal, &console_socket) {
+        (true, None) if detach => {
+            return Err(Failure::new("cannot allocate tty if runc will detach without setting console socket"));
+        }
+        (false, Some(_)) => {
+            return Err(Failure::new("cannot use console socket if runc will not detach or allocate tty"));
+        }
+        _ => {}
+    }
+    Ok(Request {
+        id: record.id.clone(),
+        process,
+        console_socket,
+        pidfd_socket: socket(path("pidfd-socket"))?,
+        pid_file: path("pid-file").map(PathBuf::from),
+        preserve: flags.parsed::<u32>("preserve-fds")?.unwrap_or(0).saturating_add(listen),
+        detach,
+        group: flags.text("cgroup")?.map(str::to_owned),
+    })
+}
+
+/// The container's own process with what the command line changes.
+fn adapted(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> {
+    let mut process = oci::Process { terminal: flags.is_on("tty")?, ..base.clone() };
+    process.args = flags.words[1..].iter().map(|word| text(word).map(str::to_owned)).collect::<Result<_, _>>()?;
+    if process.args.is_empty() {
+        return Err(Failure::usage("process args cannot be empty: name the command after the container's id"));
+    }
+    for variable in flags.values("env") {
+        set_variable(&mut process.env, text(variable)?);
+    }
+    if let Some(cwd) = flags.text("cwd")?.filter(|cwd| !cwd.is_empty()) {
+        process.cwd = cwd.to_owned();
+    }
+    if let Some(user) = flags.text("user")?.filter(|user| !user.is_empty()) {
+        (process.user.uid, process.user.gid) = ids(user, process.user.gid)?;
+    }
+    for gid in flags.values("additional-gids") {
+        let gid = text(gid)?;
+        let wrong = || Failure::usage(format!("invalid additional gid {gid:?}"));
+        process.user.additional_gids.push(gid.parse().map_err(|_| wrong())?);
+    }
+    if let Some(label) = flags.text("process-label")?.filter(|label| !label.is_empty()) {
+        process.selinux_label = Some(label.to_owned());
+    }
+    if let Some(profile) = flags.text("apparmor")?.filter(|profile| !profile.is_empty()) {
+        process.apparmor_profile = Some(profile.to_owned());
+    }
+    process.no_new_privileges |= flags.is_on("no-new-privs")?;
+    for capability in flags.values("cap") {
+        let sets = process.capabilities.get_or_insert_default();
+        for set in [&mut sets.bounding, &mut sets.effective, &mut sets.permitted] {
+            set.push(text(capability)?.to_owned());
+        }
+    }
+    Ok(process)
+}
+
+/// A later value of a variable replaces the earlier.
+fn set_variable(env: &mut Vec<String>, variable: &str) {
+    let name = variable.split('=').next().unwrap_or(variable);
+    env.retain(|known| known.split('=').next() != Some(name));
+    env.push(variable.to_owned());
+}
+
+/// `uid[:gid]`
+fn ids(user: &str, gid: u32) -> Result<(u32, u32), Failure> {
+    let wrong = || Failure::usage(format!("invalid user {user:?}: uid or uid:gid is needed, as numbers"));
+    let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+    match user.split_once(':') {
+        Some((uid, gid)) => Ok((number(uid)?, number(gid)?)),
+        None => Ok((number(user)?, gid)),
+    }
+}
+
+/// Until the command runs.
+fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascent, Option<OwnedFd>), Failure> {
+    let failed = |failure: Failure| failure.within("exec failed: unable to start container process");
+    let init = record.running()?;
+    let group = match &request.group {
+        None => record.group()?,
+        Some(below) => record.group_below(below)?,
+    };
+    let stdio = if request.process.terminal { Stdio::default() } else { inherited()? };
+    let seccomp = folder.seccomp()?;
+    let mut nascent = container::exec(group, init.as_fd(), &request.process, stdio, seccomp.as_ref())?;
+    let terminal = match until_executed(&mut nascent, request) {
+        Ok(terminal) => terminal,
+        Err(failure) => {
+            launch::end(&nascent);
+            return Err(failed(failure));
+        }
+    };
+    if let Some(file) = &request.pid_file
+        && let Err(failure) = write_pid(file, nascent.pid)
+    {
+        launch::end(&nascent);
+        return Err(failure);
+    }
+    Ok((nascent, terminal))
+}
+
+fn until_executed(nascent: &mut Nascent, request: &Request) -> Result<Option<OwnedFd>, Failure> {
+    let mut kept = None;
+    loop {
+        match nascent.advance()? {
+            Progress::Pending => launch::wait(nascent)?,
+            Progress::Executed => return Ok(kept),
+            Progress::NamespacesMade => nascent.go_on()?,
+            Progress::Ready { terminal } => {
+                if let Some(socket) = &request.pidfd_socket {
+                    socket.send(nascent.pidfd.as_fd())?;
+                }
+                kept = match (terminal, &request.console_socket) {
+                    (Some(terminal), Some(socket)) => socket.send(terminal.as_fd()).map(|()| None)?,
+                    (terminal, _) => terminal,
+                };
+            }
+        }
+    }
 }

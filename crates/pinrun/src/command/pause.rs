@@ -1,7 +1,24 @@
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use crate::{arguments::Global, failure::Failure};
+use crate::{
+    arguments::Global,
+    command::state::word,
+    failure::Failure,
+    flags::{Flags, Order},
+    state::Folder,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    todo!()
+/// `pause ID`: freezes every process of the container; returns when they are.
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &[], Order::Mixed)?;
+    let id = flags.id()?;
+    let folder = Folder::open(&global.root, id)?;
+    let record = folder.load()?;
+    match record.status(&folder)? {
+        oci::Status::Running | oci::Status::Created => {
+            record.group()?.freeze()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        status => Err(Failure::new(format!("container {id} is not running or created: {}", word(status)))),
+    }
 }

@@ -1,7 +1,53 @@
-use std::process::ExitCode;
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io::Write,
+    process::{Command, ExitCode},
+};
 
-use crate::{arguments::Global, failure::Failure};
+use crate::{
+    arguments::Global,
+    command::state::print_json,
+    failure::Failure,
+    flags::{Flags, Order, text, value},
+    state::Folder,
+};
 
-pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    todo!()
+/// `ps ID [OPTIONS OF PS]`: the container's processes, as the host sees them.
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &[value(&["format", "f"])], Order::Strict)?;
+    let (id, options) = flags.words.split_first().ok_or_else(|| Failure::usage("a container id is needed"))?;
+    let folder = Folder::open(&global.root, text(id)?)?;
+    let pids = folder.load()?.group()?.pids()?;
+    match flags.text("format")?.unwrap_or("table") {
+        "json" => print_json(&pids)?,
+        "table" => print(&table(options)?, &pids.into_iter().collect())?,
+        other => return Err(Failure::usage(format!("invalid format option {other:?}: table or json"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(options: &[OsString]) -> Result<String, Failure> {
+    let mut ps = Command::new("ps");
+    if options.is_empty() {
+        ps.arg("-ef");
+    }
+    let output = ps.args(options).output().map_err(|error| Failure::io("run ps (install procps, or use -f json)", error))?;
+    if !output.status.success() {
+        return Err(Failure::new(format!("ps: {}", String::from_utf8_lossy(&output.stderr).trim())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The head and the rows of these processes.
+fn print(table: &str, pids: &HashSet<i32>) -> Result<(), Failure> {
+    let mut lines = table.lines();
+    let head = lines.next().unwrap_or_default();
+    let column = head.split_whitespace().position(|name| name == "PID");
+    let column = column.ok_or_else(|| Failure::new("ps: its table has no column PID; leave out the options that hide it"))?;
+    let ours = lines.filter(|line| {
+        line.split_whitespace().nth(column).and_then(|pid| pid.parse().ok()).is_some_and(|pid| pids.contains(&pid))
+    });
+    let text: String = std::iter::once(head).chain(ours).map(|line| format!("{line}\n")).collect();
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::io("print", error))
 }

@@ -110,6 +110,14 @@ impl Record {
         })
     }
 
+    /// A group below it, which must be there: `path`, or `controller:path`.
+    pub(crate) fn group_below(&self, below: &str) -> Result<cgroup::Group, Failure> {
+        let path = below.split_once(':').map_or(below, |(_, path)| path);
+        let joined = format!("{}/{}", self.cgroup.trim_end_matches('/'), path.trim_matches('/'));
+        let path = cgroup::GroupPath::parse(joined.trim_end_matches('/'))?;
+        Ok(cgroup::Group::open(&cgroup::Hierarchies::open()?, &path)?)
+    }
+
     /// As hooks read it, and `state` prints most of it.
     pub(crate) fn state(&self, status: oci::Status) -> oci::State {
         oci::State {
