@@ -63,7 +63,7 @@ fn clone_command(
     stdio: Stdio,
     seccomp: Option<&seccomp::Program>,
 ) -> Result<(syscall::clone::Child, rustix::fd::OwnedFd), Error> {
-    let process = Process::parse(process, None, seccomp.cloned(), &mut Vec::new())?;
+    let process = Process::parse(process, &oci::Linux::default(), seccomp.cloned(), &mut Vec::new())?;
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
     let (ours, childs) = sync::pair()?;
@@ -102,7 +102,9 @@ impl Command<'_> {
     fn set_up(&self) -> Result<Ready<'_>, Error> {
         let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
         detach_from_parent(needed.chain([self.init, self.sync.as_fd()]))?;
+        self.process.affinity.before_joining()?;
         self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
+        self.process.affinity.after_joining()?;
         let proc = Procfs::open()?;
         self.process.oom_score_adj.apply(&proc)?;
         self.enter_container()?;

@@ -40,6 +40,7 @@ mod init;
 mod inputs;
 mod labels;
 mod masks;
+mod memory_policy;
 mod mounts;
 mod namespaces;
 mod nascent;
@@ -50,6 +51,7 @@ mod process;
 mod procfs;
 mod rlimits;
 mod rootfs;
+mod scheduling;
 pub mod staging;
 mod standard;
 mod start;
@@ -65,3 +67,14 @@ pub use inputs::{Inputs, Invocation, Rootfs, Stdio};
 pub use nascent::{Nascent, Progress};
 pub use plan::Plan;
 pub use start::start_waiting;
+
+/// Every mount option that is taken without a look at the file system, sorted.
+pub fn mount_options() -> Vec<String> {
+    mounts::option::known()
+}
+
+/// Modes and flags of `linux.memoryPolicy` that are known.
+pub fn memory_policy_words() -> [Vec<&'static str>; 2] {
+    let names = |table: &[(&'static str, i32)]| table.iter().map(|(name, _)| *name).collect();
+    [names(&memory_policy::MODES), names(&memory_policy::FLAGS)]
+}

@@ -56,7 +56,7 @@ impl Plan {
             (None, Some(profile)) => Some(compile(profile)?),
             (None, None) => None,
         };
-        let process = Process::parse(process, linux.personality.as_ref(), seccomp, &mut warnings)?;
+        let process = Process::parse(process, linux, seccomp, &mut warnings)?;
         check_terminal(&process, &mounts)?;
         Ok(Self {
             root: Root::parse(spec, inputs.rootfs)?,

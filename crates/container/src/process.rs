@@ -20,9 +20,11 @@ use crate::{
     error::During,
     home,
     labels::Labels,
+    memory_policy::MemoryPolicy,
     oom::OomScoreAdj,
     procfs::Procfs,
     rlimits::Rlimits,
+    scheduling::{Affinity, Scheduling},
     text::{c_string, inner_path},
 };
 
@@ -44,6 +46,10 @@ pub(crate) struct Process {
     no_new_privileges: bool,
     labels: Labels,
     personality: Option<Personality>,
+    memory_policy: Option<MemoryPolicy>,
+    scheduling: Scheduling,
+    /// Of a command.
+    pub(crate) affinity: Affinity,
     seccomp: Option<seccomp::Program>,
     own_capabilities: CapabilitySet,
 }
@@ -52,7 +58,7 @@ impl Process {
     /// Checks `process` and what of `linux` belongs to it.
     pub(crate) fn parse(
         spec: &oci::Process,
-        personality: Option<&oci::Personality>,
+        linux: &oci::Linux,
         seccomp: Option<seccomp::Program>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
@@ -72,7 +78,10 @@ impl Process {
             rlimits: Rlimits::parse(&spec.rlimits, may, warnings)?,
             no_new_privileges: spec.no_new_privileges,
             labels: Labels::parse(spec)?,
-            personality: personality.map(parse_personality).transpose()?,
+            personality: linux.personality.as_ref().map(parse_personality).transpose()?,
+            memory_policy: linux.memory_policy.as_ref().map(MemoryPolicy::parse).transpose()?,
+            scheduling: Scheduling::parse(spec)?,
+            affinity: Affinity::parse(spec)?,
             seccomp,
             own_capabilities: own,
         })
@@ -95,6 +104,10 @@ impl Process {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
         }
+        if let Some(policy) = &self.memory_policy {
+            policy.apply()?;
+        }
+        self.scheduling.apply()?;
         self.rlimits.apply()?;
         self.capabilities.limit()?;
         let entered = enter_cwd(&self.cwd)?;

@@ -31,3 +31,34 @@ pub(crate) fn inner_path(field: &str, path: &str) -> Result<CString, Error> {
     }
     c_string(field, if clean.is_empty() { "/" } else { &clean })
 }
+
+/// Numbers less than `bound` in a list as `0-3,7`, which must have one.
+pub(crate) fn number_list(field: &str, list: &str, bound: usize) -> Result<Vec<usize>, Error> {
+    let wrong = || Error::invalid(format!("{field}: {list:?} is no list of numbers less than {bound}, as 0-3,7"));
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < bound).ok_or_else(wrong);
+    let mut numbers = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if last < first {
+            return Err(wrong());
+        }
+        numbers.extend(first..=last);
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_numbers() {
+        assert_eq!(number_list("f", "0-2,5", 8).unwrap(), [0, 1, 2, 5]);
+        for wrong in ["", "3-1", "8", "a", "1,,2", "-1"] {
+            assert!(number_list("f", wrong, 8).is_err(), "{wrong:?}");
+        }
+    }
+}

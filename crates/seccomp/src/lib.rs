@@ -35,6 +35,7 @@ mod error;
 mod policy;
 mod program;
 mod rule;
+pub mod vocabulary;
 
 #[cfg(test)]
 mod tests;

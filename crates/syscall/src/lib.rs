@@ -13,6 +13,7 @@ pub mod netlink;
 pub mod personality;
 pub mod pidfd_exit;
 pub mod pidfd_signal;
+pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;
 pub mod signal_fd;

@@ -177,6 +177,20 @@ pub(crate) fn propagation(word: &str) -> Option<Propagation> {
     Some(Propagation { flags, recursive })
 }
 
+/// Every word that is taken without a look at the file system, for `features`.
+pub(crate) fn known() -> Vec<String> {
+    const PROPAGATIONS: [&str; 4] = ["private", "shared", "slave", "unbindable"];
+    let recursive = |word: &str| format!("r{word}");
+    let attributes = ATTRIBUTES.iter().map(|attribute| attribute.word).chain(["relatime"]);
+    let mut words: Vec<String> = ["bind", "rbind", "tmpcopyup"].map(str::to_owned).into();
+    words.extend(NO_EFFECT.into_iter().chain(SUPERBLOCK_FLAGS).map(str::to_owned));
+    for word in attributes.chain(PROPAGATIONS) {
+        words.extend([word.to_owned(), recursive(word)]);
+    }
+    words.sort();
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

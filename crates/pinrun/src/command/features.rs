@@ -1,7 +1,60 @@
-use std::process::ExitCode;
+//! `features`: what this program supports (features.md, features-linux.md), from the tables that it works with itself.
 
-use crate::{arguments::Global, failure::Failure};
+use std::{ffi::OsString, process::ExitCode};
 
-pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    todo!()
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::Global,
+    command::state::print_json,
+    failure::Failure,
+    flags::{Flags, Order},
+};
+
+pub(crate) fn run(_global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &[], Order::Mixed)?;
+    if let Some(word) = flags.words.first() {
+        return Err(Failure::usage(format!("features takes no arguments; {word:?} is too much")));
+    }
+    print_json(&features())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn features() -> Value {
+    let [modes, flags] = container::memory_policy_words();
+    json!({
+        "ociVersionMin": "1.0.0",
+        "ociVersionMax": "1.3.0",
+        "hooks": ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"],
+        "mountOptions": container::mount_options(),
+        "linux": {
+            "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "time", "user", "uts"],
+            "capabilities": oci::CAPABILITIES.as_slice(),
+            "cgroup": {"v1": true, "v2": true, "systemd": true, "systemdUser": true, "rdma": true},
+            "seccomp": seccomp(),
+            "apparmor": {"enabled": true},
+            "selinux": {"enabled": true},
+            "intelRdt": {"enabled": true, "schemata": true, "monitoring": true},
+            "memoryPolicy": {"modes": modes, "flags": flags},
+            "mountExtensions": {"idmap": {"enabled": true}},
+            "netDevices": {"enabled": true},
+        },
+        "annotations": {
+            "run.pinion.pinrun.version": env!("CARGO_PKG_VERSION"),
+            "run.pinion.pinrun.checkpoint.enabled": "true",
+        },
+        "potentiallyUnsafeConfigAnnotations": ["org.systemd.property."],
+    })
+}
+
+fn seccomp() -> Value {
+    use seccomp::vocabulary::{ACTIONS, FLAGS, OPERATORS, architectures};
+    json!({
+        "enabled": true,
+        "actions": ACTIONS,
+        "operators": OPERATORS,
+        "archs": architectures().collect::<Vec<_>>(),
+        "knownFlags": FLAGS,
+        "supportedFlags": FLAGS,
+    })
 }

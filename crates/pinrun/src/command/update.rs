@@ -1,7 +1,169 @@
-use std::process::ExitCode;
+//! `update ID`: other limits for a container in use.
 
-use crate::{arguments::Global, failure::Failure};
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
-pub(crate) fn run(_global: &Global, _arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-    todo!()
+use serde_json::Value;
+
+use crate::{
+    arguments::Global,
+    bundle,
+    command::state::word,
+    failure::Failure,
+    flags::{Flag, Flags, Order, value},
+    state::{Folder, Record},
+};
+
+const FLAGS: [Flag; 19] = [
+    value(&["resources", "r"]),
+    value(&["blkio-weight"]),
+    value(&["cpu-period"]),
+    value(&["cpu-quota"]),
+    value(&["cpu-burst"]),
+    value(&["cpu-share"]),
+    value(&["cpu-rt-period"]),
+    value(&["cpu-rt-runtime"]),
+    value(&["cpuset-cpus"]),
+    value(&["cpuset-mems"]),
+    value(&["cpu-idle"]),
+    value(&["memory"]),
+    value(&["memory-reservation"]),
+    value(&["memory-swap"]),
+    value(&["pids-limit"]),
+    value(&["l3-cache-schema"]),
+    value(&["mem-bw-schema"]),
+    // Ignored, as by runc: no kernel of today has these limits.
+    value(&["kernel-memory"]),
+    value(&["kernel-memory-tcp"]),
+];
+
+pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let flags = Flags::parse(arguments, &FLAGS, Order::Mixed)?;
+    let id = flags.id()?;
+    let folder = Folder::open(&global.root, id)?;
+    let record = folder.load()?;
+    let status = record.status(&folder)?;
+    if status == oci::Status::Stopped {
+        return Err(Failure::new(format!("container {id} is not running: {}", word(status))));
+    }
+    let change = match flags.text("resources")? {
+        Some("-") => bundle::from_reader(std::io::stdin(), "resources from standard input")?,
+        Some(file) => bundle::read_json(Path::new(file), &format!("resources {file:?}"))?,
+        None => from_flags(&flags)?,
+    };
+    if flags.value("l3-cache-schema").or(flags.value("mem-bw-schema")).is_some() {
+        return Err(Failure::new(
+            "update of Intel RDT: the container has no resctrl group; give linux.intelRdt when it is made",
+        ));
+    }
+    apply(&record, &change)?;
+    folder.save(&Record { resources: Some(merged(record.resources.as_ref(), &change)?), ..record })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn apply(record: &Record, change: &oci::Resources) -> Result<(), Failure> {
+    let group = record.group()?;
+    let limits = cgroup::Limits::from_spec(change)?;
+    Ok(group.update(&limits)?)
+}
+
+fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {
+    let cpu = oci::Cpu {
+        shares: flags.parsed("cpu-share")?,
+        quota: flags.parsed("cpu-quota")?,
+        burst: flags.parsed("cpu-burst")?,
+        period: flags.parsed("cpu-period")?,
+        realtime_runtime: flags.parsed("cpu-rt-runtime")?,
+        realtime_period: flags.parsed("cpu-rt-period")?,
+        cpus: flags.text("cpuset-cpus")?.filter(|list| !list.is_empty()).map(str::to_owned),
+        mems: flags.text("cpuset-mems")?.filter(|list| !list.is_empty()).map(str::to_owned),
+        idle: flags.parsed("cpu-idle")?,
+    };
+    let memory = oci::Memory {
+        limit: bytes(flags, "memory")?,
+        reservation: bytes(flags, "memory-reservation")?,
+        swap: bytes(flags, "memory-swap")?,
+        ..oci::Memory::default()
+    };
+    let weight: Option<u16> = flags.parsed("blkio-weight")?.filter(|weight| *weight != 0);
+    let pids: Option<i64> = flags.parsed("pids-limit")?.filter(|limit| *limit != 0);
+    Ok(oci::Resources {
+        cpu: (cpu != oci::Cpu::default()).then_some(cpu),
+        memory: (memory != oci::Memory::default()).then_some(memory),
+        block_io: weight.map(|weight| oci::BlockIo { weight: Some(weight), ..oci::BlockIo::default() }),
+        pids: pids.map(|limit| oci::Pids { limit }),
+        ..oci::Resources::default()
+    })
+}
+
+/// Bytes, or with a unit as `64m`, `1.5GiB`; -1: no limit.
+fn bytes(flags: &Flags, name: &str) -> Result<Option<i64>, Failure> {
+    let Some(given) = flags.text(name)?.filter(|given| !given.is_empty()) else { return Ok(None) };
+    let wrong = || Failure::usage(format!("invalid value {given:?} for flag -{name}: bytes, or a number with k, m, g or t"));
+    if let Ok(number) = given.parse::<i64>() {
+        return if number >= -1 { Ok(Some(number)) } else { Err(wrong()) };
+    }
+    let lower = given.to_ascii_lowercase();
+    let number = lower.trim_end_matches("ib").trim_end_matches('b');
+    let (number, shift) = match number.char_indices().next_back() {
+        Some((at, 'k')) => (&number[..at], 10),
+        Some((at, 'm')) => (&number[..at], 20),
+        Some((at, 'g')) => (&number[..at], 30),
+        Some((at, 't')) => (&number[..at], 40),
+        Some((at, 'p')) => (&number[..at], 50),
+        _ => (number, 0),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let bytes = number * (1u64 << shift) as f64;
+    if (0.0..9e18).contains(&bytes) { Ok(Some(bytes as i64)) } else { Err(wrong()) }
+}
+
+/// What was there, with every field that the change sets.
+fn merged(before: Option<&oci::Resources>, change: &oci::Resources) -> Result<oci::Resources, Failure> {
+    let failed = |error: serde_json::Error| Failure::new(format!("record the new limits: {error}"));
+    let mut all = serde_json::to_value(before.cloned().unwrap_or_default()).map_err(failed)?;
+    overlay(&mut all, serde_json::to_value(change).map_err(failed)?);
+    serde_json::from_value(all).map_err(failed)
+}
+
+fn overlay(below: &mut Value, above: Value) {
+    match (below, above) {
+        (Value::Object(below), Value::Object(above)) => {
+            for (name, value) in above {
+                overlay(below.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (below, above) => *below = above,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(words: &[&str]) -> Flags {
+        Flags::parse(words.iter().map(OsString::from), &FLAGS, Order::Mixed).unwrap()
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, size) in [("64m", 64 << 20), ("1.5GiB", 3 << 29), ("10kb", 10 << 10), ("-1", -1), ("4096", 4096)] {
+            assert_eq!(bytes(&flags(&["--memory", text]), "memory").unwrap(), Some(size), "{text}");
+        }
+        for text in ["x", "-2", "m", "1e40"] {
+            assert!(bytes(&flags(&["--memory", text]), "memory").unwrap_err().message.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_given_changes() {
+        let change = from_flags(&flags(&["--cpu-quota", "5000", "--pids-limit=7"])).unwrap();
+        let before = oci::Resources {
+            cpu: Some(oci::Cpu { shares: Some(2), quota: Some(1), ..Default::default() }),
+            memory: Some(oci::Memory { limit: Some(3), ..Default::default() }),
+            ..Default::default()
+        };
+        let after = merged(Some(&before), &change).unwrap();
+        assert_eq!(after.cpu.unwrap(), oci::Cpu { shares: Some(2), quota: Some(5000), ..Default::default() });
+        assert_eq!((after.memory.unwrap().limit, after.pids.unwrap().limit), (Some(3), 7));
+    }
 }
