@@ -62,7 +62,9 @@ pub(crate) struct Devices {
 
 impl Devices {
     pub(crate) fn parse(entries: &[oci::Device], bind_dev: bool) -> Result<Self, Error> {
-        Ok(Self { spec: entries.iter().map(Device::parse).collect::<Result<_, _>>()?, none: bind_dev })
+        // Engines list every device of the host for a privileged container; but its ptmx is always that of its own devpts.
+        let wanted = entries.iter().filter(|entry| entry.path != "/dev/ptmx");
+        Ok(Self { spec: wanted.map(Device::parse).collect::<Result<_, _>>()?, none: bind_dev })
     }
 
     /// In the child, inside the root, with an empty umask.

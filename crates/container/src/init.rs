@@ -33,7 +33,7 @@ pub(crate) struct Birth<'a> {
 /// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
 pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
     let error = match set_up(plan, birth) {
-        Ok(ready) if birth.sync.wait() => finish(plan, birth, &ready),
+        Ok(ready) if birth.sync.wait() => ready.execute(),
         Ok(_) => return 0,
         Err(error) => error,
     };
@@ -71,6 +71,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
     let last = Last { keep: still_needed(birth.sync, birth.joiner, terminal.as_ref()), admin };
     let ready = plan.process.become_user(root.as_fd(), &proc, &last)?;
+    join_last(plan, birth)?;
     terminal::hand_over(terminal, birth.sync)?;
     Ok(ready)
 }
@@ -115,16 +116,15 @@ fn make_cwd(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
     }
 }
 
-/// After the start: memory is joined as late as it can be, so that the set-up is not counted against the limit.
-fn finish(plan: &Plan, birth: &Birth<'_>, ready: &Ready<'_>) -> Error {
-    if let Err(error) = birth.joiner.join_memory() {
-        return Error::system("join the memory cgroup", std::io::Error::other(error));
+/// Memory is joined as late as it can be, so that the set-up is not counted against the limit; but not after the start: who
+/// watches a created container (for its OOM kills, its use of memory) asks the kernel for its groups now.
+fn join_last(plan: &Plan, birth: &Birth<'_>) -> Result<(), Error> {
+    birth
+        .joiner
+        .join_memory()
+        .map_err(|error| Error::system("join the memory cgroup", std::io::Error::other(error)))?;
+    if plan.namespaces.new_cgroup && !birth.in_all_groups {
+        namespaces::new_cgroup_namespace()?;
     }
-    if plan.namespaces.new_cgroup
-        && !birth.in_all_groups
-        && let Err(error) = namespaces::new_cgroup_namespace()
-    {
-        return error;
-    }
-    ready.execute()
+    Ok(())
 }
