@@ -12,7 +12,7 @@ use crate::{
     Error, Plan, descriptors,
     destination::{self, Shape},
     error::During,
-    namespaces,
+    hooks, mounts, namespaces,
     process::{Last, Ready},
     procfs::Procfs,
     rootfs, standard,
@@ -33,7 +33,7 @@ pub(crate) struct Birth<'a> {
 /// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
 pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
     let error = match set_up(plan, birth) {
-        Ok(ready) if birth.sync.wait() => ready.execute(),
+        Ok(ready) if birth.sync.wait() => start(plan, &ready),
         Ok(_) => return 0,
         Err(error) => error,
     };
@@ -58,10 +58,19 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     let root = ManuallyDrop::new(plan.root.take()?);
     let made = plan.mounts.make()?;
     plan.root.part_from_host_at_last()?;
-    rootfs::enter(root.as_fd())?;
+    if !plan.hooks.before_pivot() {
+        rootfs::enter(root.as_fd())?;
+    } else {
+        mounts::uncover_proc()?;
+        plan.root.show(root.as_fd(), &plan.invocation.state.bundle)?;
+    }
     made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
     descriptors::leave(made);
     plan.devices.make(root.as_fd())?;
+    if plan.hooks.before_pivot() {
+        run_hooks(plan, birth, &proc)?;
+        rootfs::pivot(root.as_fd())?;
+    }
     let terminal = open_terminal(plan, root.as_fd(), &proc)?;
     plan.sysctls.apply(&proc)?;
     make_cwd(plan, root.as_fd())?;
@@ -97,6 +106,27 @@ pub(crate) fn still_needed<'a>(
     let folder = joiner.v2_dir().map(|fd| fd.as_raw_fd());
     let groups = joiner.descriptors().filter(|fd| Some(fd.as_raw_fd()) != folder);
     groups.chain(sync.descriptors()).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
+}
+
+/// The container is whole but for what is hidden from it, and the host's files are still there.
+fn run_hooks(plan: &Plan, birth: &Birth<'_>, proc: &Procfs) -> Result<(), Error> {
+    if plan.hooks.in_runtime() {
+        birth.sync.show_namespaces()?;
+    }
+    plan.hooks.create_container(&state(plan, hooks::own_pid(proc)?))
+}
+
+fn state(plan: &Plan, pid: i32) -> oci::State {
+    oci::State { pid, ..plan.invocation.state.clone() }
+}
+
+fn start(plan: &Plan, ready: &Ready<'_>) -> Error {
+    if plan.hooks.at_start()
+        && let Err(error) = plan.hooks.start_container(&state(plan, rustix::process::getpid().as_raw_nonzero().get()))
+    {
+        return error;
+    }
+    ready.execute()
 }
 
 fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Option<Terminal>, Error> {

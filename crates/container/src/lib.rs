@@ -35,6 +35,7 @@ mod devices;
 mod error;
 mod exec;
 mod home;
+pub mod hooks;
 mod host_names;
 mod init;
 mod inputs;

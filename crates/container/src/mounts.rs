@@ -15,9 +15,9 @@ use std::{
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2},
+    fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, mkdirat, openat2, statfs},
     io::Errno,
-    mount::{MoveMountFlags, move_mount},
+    mount::{MoveMountFlags, UnmountFlags, move_mount, unmount},
 };
 
 use self::{bind::Source, cgroup::V1Mount, filesystem::FileSystem, option::Options};
@@ -240,6 +240,14 @@ impl Made<'_> {
             _ => "attach".to_owned(),
         }
     }
+}
+
+/// Takes the v1 cgroup trees off `/proc` again, where they were mounted to be cloned.
+pub(crate) fn uncover_proc() -> Result<(), Error> {
+    while statfs(c"/proc").during(|| "ask what /proc is")?.f_type != PROC_SUPER_MAGIC {
+        unmount(c"/proc", UnmountFlags::DETACH).during(|| "take a cgroup tree off /proc")?;
+    }
+    Ok(())
 }
 
 /// Attaches a detached mount upon what `destination` refers to.

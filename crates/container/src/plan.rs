@@ -3,6 +3,7 @@ use rustix::fd::BorrowedFd;
 use crate::{
     Error, Inputs, Invocation, Stdio,
     devices::Devices,
+    hooks::Hooks,
     host_names::HostNames,
     masks::Masks,
     mounts::{Mounts, Surroundings},
@@ -30,6 +31,7 @@ pub struct Plan {
     pub(crate) process: Process,
     pub(crate) stdio: Stdio,
     pub(crate) invocation: Invocation,
+    pub(crate) hooks: Hooks,
     warnings: Vec<String>,
 }
 
@@ -49,6 +51,7 @@ impl Plan {
         let placement = Placement::parse(spec, linux, &inputs.invocation)?;
         let limits = cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default())
             .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
+        let hooks = spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
         let label = linux.mount_label.as_deref();
         let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &Surroundings { group: &placement.path()?, label })?;
         let seccomp = match (inputs.seccomp, &linux.seccomp) {
@@ -71,13 +74,16 @@ impl Plan {
             mounts,
             process,
             invocation: inputs.invocation,
+            hooks,
             warnings,
         })
     }
 
     /// In the caller, last before the clone: what the child cannot reach by path is opened.
     pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
-        if let Some(staging) = self.invocation.staging.take() {
+        if let Some(staging) = self.invocation.staging.take()
+            && !self.hooks.before_pivot()
+        {
             self.namespaces.stage(staging)?;
             self.root.open()?;
             self.mounts.open_sources(!self.root.wants_shared())?;
@@ -105,10 +111,6 @@ fn refuse_what_is_not_there_yet(spec: &oci::Spec, linux: &oci::Linux) -> Result<
     let version = spec.oci_version.as_str();
     if !(version.is_empty() || version.starts_with("1.")) {
         return Err(Error::invalid(format!("ociVersion: {version:?} is not 1.x")));
-    }
-    let hooks = spec.hooks.as_ref().is_some_and(|hooks| *hooks != oci::Hooks::default());
-    if hooks {
-        return Err(Error::invalid("hooks: are not supported yet"));
     }
     if !linux.uid_mappings.is_empty() || !linux.gid_mappings.is_empty() {
         return Err(Error::invalid("linux.uidMappings: a user namespace is not supported yet"));

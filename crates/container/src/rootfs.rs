@@ -20,12 +20,14 @@ use rustix::{
 };
 use syscall::mount_attributes::MountAttributes;
 
-use crate::{Error, Rootfs, error::During, mounts::option};
+use crate::{Error, Rootfs, error::During, mounts::option, text::c_string};
 
 /// `root` and `linux.rootfsPropagation`.
 #[derive(Debug)]
 pub(crate) struct Root {
     source: Source,
+    /// Where the host has it.
+    path: Option<CString>,
     readonly: bool,
     propagation: Option<option::Propagation>,
 }
@@ -61,7 +63,11 @@ impl Root {
                 ))
             })?),
         };
-        Ok(Self { source, readonly: spec.root.as_ref().is_some_and(|root| root.readonly), propagation })
+        let path = match &source {
+            Source::Path(path) => Some(path.clone()),
+            Source::Mount(_) => None,
+        };
+        Ok(Self { source, path, readonly: spec.root.as_ref().is_some_and(|root| root.readonly), propagation })
     }
 
     pub(crate) fn descriptors(&self) -> Option<BorrowedFd<'_>> {
@@ -106,6 +112,17 @@ impl Root {
         Ok(tree)
     }
 
+    /// Attaches the root where the host has it, for hooks that look for it there: at its own path, or, of a root without
+    /// one, at the bundle's `rootfs`.
+    pub(crate) fn show(&self, root: BorrowedFd<'_>, bundle: &str) -> Result<(), Error> {
+        let place = match &self.path {
+            Some(path) => path.clone(),
+            None => c_string("bundle", &format!("{bundle}/rootfs"))?,
+        };
+        move_mount(root, c"", CWD, place.as_c_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .during(|| format!("attach the root at {place:?} for the hooks"))
+    }
+
     /// Read-only and propagation, last: nothing is created after it.
     pub(crate) fn seal(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
         let mut attributes = MountAttributes::default();
@@ -137,6 +154,11 @@ fn slave_all() -> Result<(), Error> {
 /// pivot_root(2), "pivot_root(".", ".")": the old root ends stacked upon the new one and is taken off there.
 pub(crate) fn enter(root: BorrowedFd<'_>) -> Result<(), Error> {
     move_mount(root, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| "attach the root")?;
+    pivot(root)
+}
+
+/// The same for a root that is attached already.
+pub(crate) fn pivot(root: BorrowedFd<'_>) -> Result<(), Error> {
     fchdir(root).during(|| "enter the root")?;
     pivot_root(c".", c".").during(|| "pivot_root into the root")?;
     unmount(c".", UnmountFlags::DETACH).during(|| "leave the old root")?;
