@@ -123,7 +123,13 @@ impl Namespaces {
             move_into_thread_name_spaces(staging.as_fd(), ThreadNameSpaceType::MOUNT)
                 .during(|| "enter the staging mount namespace")?;
         }
-        syscall::clone::unshare_process(self.new).during(|| format!("make new namespaces ({:?})", self.new))
+        syscall::clone::unshare_process(self.new).during(|| format!("make new namespaces ({:?})", self.new))?;
+        if self.new.contains(UnshareFlags::NEWNET) {
+            // Every runtime does, and no engine does it for a namespace that the runtime made.
+            let up = syscall::loopback::up();
+            up.map_err(|error| Error::system("set lo up in the new network namespace", error))?;
+        }
+        Ok(())
     }
 }
 

@@ -33,7 +33,6 @@
 
 mod error;
 mod identity;
-mod loopback;
 mod namespace;
 mod pin;
 mod pod;

@@ -8,9 +8,12 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
-use syscall::namespace::{ThreadNamespace, socket_namespace_id, unshare_thread};
+use syscall::{
+    loopback,
+    namespace::{ThreadNamespace, socket_namespace_id, unshare_thread},
+};
 
-use crate::{Error, Identity, NsId, identity, loopback, worker};
+use crate::{Error, Identity, NsId, identity, worker};
 
 /// A network namespace. It lives as long as this descriptor, a pin, a process or a socket in it.
 #[derive(Debug)]

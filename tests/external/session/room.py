@@ -28,6 +28,8 @@ from .runtime import RUNTIME
 from .steps import Steps
 
 INSIDE = "PINION_EXTERNAL_INSIDE"
+# What pinrun keeps until the machine stops: the pin of the mount namespace that its containers' are copied from.
+KEPT = ("/run/pinrun/staging",)
 
 
 def hold(name, body, prepare=None, limit=600, stays=(), adapted=True):
@@ -155,7 +157,7 @@ def _left(before, stays):
         left = [f"process {pid}: {line}" for pid, line in _processes()]
         now = _seen()
         for kind, things in now.items():
-            left += [f"{kind} {thing}" for thing in sorted(things - before[kind]) if not any(re.fullmatch(pattern, thing) for pattern in stays)]
+            left += [f"{kind} {thing}" for thing in sorted(things - before[kind]) if not any(re.fullmatch(pattern, thing) for pattern in (*KEPT, *stays))]
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.1)

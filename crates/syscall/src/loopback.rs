@@ -1,4 +1,4 @@
-//! `lo` up, in the namespace of the calling thread.
+//! `lo` of the calling thread's network namespace. Source: rtnetlink(7).
 
 use std::io;
 
@@ -20,7 +20,11 @@ fn request() -> [u8; 32] {
     message
 }
 
-pub(crate) fn up() -> io::Result<()> {
+/// Sets `lo` up.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
+pub fn up() -> io::Result<()> {
     // Protocol zero is NETLINK_ROUTE; a netlink socket without a peer sends to the kernel.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &request(), SendFlags::empty())?;
