@@ -24,6 +24,11 @@ impl Failure {
         Self::new(message)
     }
 
+    /// There is no container of this id; engines look for these words.
+    pub(crate) fn absent(id: &str) -> Self {
+        Self::new(format!("container does not exist: {id}"))
+    }
+
     /// An operation on an object, and its cause without the number that the standard library adds.
     pub(crate) fn io(operation: impl std::fmt::Display, cause: impl Into<std::io::Error>) -> Self {
         let text = cause.into().to_string();

@@ -147,6 +147,11 @@ fn make(
     if let Some(program) = &seccomp {
         folder.save_seccomp(program)?;
     }
+    if let Some(path) =
+        spec.linux.as_ref().and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| !global.systemd_cgroup)
+    {
+        folder.note_group(path)?;
+    }
     let invocation = Invocation {
         state: oci::State {
             oci_version: spec.oci_version.clone(),
@@ -263,6 +268,7 @@ fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBu
         created: clock::now(),
         owner: rustix::process::geteuid().as_raw(),
         cgroup: nascent.group.path().as_str().to_owned(),
+        own_pids: has_own_pids(&linux),
         systemd_unit: nascent.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
         process: spec.process.unwrap_or_default(),
@@ -270,6 +276,11 @@ fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBu
         hooks: spec.hooks,
         intel_rdt: linux.intel_rdt,
     })
+}
+
+fn has_own_pids(linux: &oci::Linux) -> bool {
+    let pid = linux.namespaces.iter().find(|namespace| namespace.kind == oci::NamespaceType::Pid);
+    pid.is_some_and(|namespace| namespace.path.as_deref().unwrap_or("").is_empty())
 }
 
 /// Beside and renamed: who waits for the file must not read half of it.

@@ -1,60 +1,96 @@
 use std::{ffi::OsString, process::ExitCode};
 
+use cgroup::{Group, Hierarchies};
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
+    io::Errno,
     process::{Signal, pidfd_send_signal},
 };
 
 use crate::{
     arguments::Global,
     command::state::word,
-    failure::Failure,
+    failure::{Failure, warn},
     flags::{Flags, Order, switch},
     state::{Folder, Record},
 };
+
+/// How long a killed process may take to end: it may be in the middle of a disk's or a network's work.
+const END_SECONDS: i64 = 10;
 
 /// `delete ID`: takes away what is left of a container that stopped, or was never started; with `--force` of any.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[switch(&["force", "f"])], Order::Mixed)?;
     let (id, force) = (flags.id()?, flags.is_on("force")?);
-    let folder = match Folder::open(&global.root, id) {
-        Err(failure) if force && failure.message.starts_with("container does not exist") => return Ok(ExitCode::SUCCESS),
-        result => result?,
+    let Some(folder) = Folder::find(&global.root, id)? else {
+        return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
     };
+    if !folder.has_record() {
+        // What a killed call left is no container, but goes.
+        folder.remove_leftover()?;
+        return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
+    }
     let record = match folder.load() {
-        // Left by a call that was killed; or unreadable.
-        Err(_) if force && !folder.is_being_made() => return folder.remove().map(|()| ExitCode::SUCCESS),
+        Err(failure) if force => {
+            warn(global, &format!("{failure}; removed what can be known of the container without it"));
+            return folder.remove_broken().map(|()| ExitCode::SUCCESS);
+        }
         result => result?,
     };
-    match (record.init()?, record.status(&folder)?) {
-        (Some(init), oci::Status::Created) => end(&init)?,
-        (Some(init), _) if force => end(&init)?,
-        (Some(_), status) => {
+    let group = remaining(&record)?;
+    if let Some(init) = record.init()? {
+        let status = record.status(&folder)?;
+        if !force && status != oci::Status::Created {
             let status = word(status);
             return Err(Failure::new(format!("cannot delete container {id} that is not stopped: {status}")));
         }
-        (None, _) => {}
+        end(&record, &init, group.as_ref())?;
     }
-    clean(global, folder, record)?;
+    clean(global, folder, record, group)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until it is gone. SIGKILL reaches a frozen process in v2 only when it is thawed, so its whole group is killed after it.
-fn end(init: &OwnedFd) -> Result<(), Failure> {
-    match pidfd_send_signal(init, Signal::KILL) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(errno) => Err(Failure::io("kill the container's process", errno)),
+/// Its group, if anything of it is there: of a removal that was cut short the rest is there.
+fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
+    match record.try_group()? {
+        Ok(group) => Ok(Some(group)),
+        Err(cgroup::Error::Missing { .. }) => {
+            let (trees, path) = (Hierarchies::open()?, cgroup::GroupPath::parse(&record.cgroup)?);
+            let rest = trees.contains(&path).then(|| Group::create(&trees, &path, &cgroup::Limits::default()));
+            Ok(rest.transpose()?)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Everything that a stopped container still has: processes that outlived its init, its group, its folder.
-pub(crate) fn clean(_global: &Global, folder: Folder, record: Record) -> Result<(), Failure> {
-    if let Ok(group) = record.group() {
+/// Kills the container, frozen or not, and waits for its init to be gone.
+fn end(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Failure> {
+    match pidfd_send_signal(init, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => return Err(Failure::io(format!("kill process {} of container {}", record.pid, record.id), errno)),
+    }
+    if let Some(group) = group.filter(|group| group.is_real()) {
         group.kill()?;
-        if let Some(init) = record.init()? {
-            poll(&mut [PollFd::new(&init, PollFlags::IN)], None)
-                .map_err(|errno| Failure::io("wait for the container's end", errno))?;
+    }
+    let bound = Timespec { tv_sec: END_SECONDS, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(init, PollFlags::IN)], Some(&bound)) {
+        Ok(0) => Err(Failure::new(format!(
+            "container {}: process {} is still there {END_SECONDS} s after it was killed",
+            record.id, record.pid
+        ))),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(Failure::io("wait for the container's end", errno)),
+    }
+}
+
+/// Everything that a container whose init has ended still has: processes that outlived it, its group, its folder. What is
+/// left when this fails is there for another `delete`.
+pub(crate) fn clean(_global: &Global, folder: Folder, record: Record, group: Option<Group>) -> Result<(), Failure> {
+    if let Some(group) = group {
+        // In a PID namespace of its own nobody outlives its init.
+        if !record.own_pids && group.is_real() {
+            group.kill()?;
         }
         group.remove()?;
     }

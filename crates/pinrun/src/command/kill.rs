@@ -18,22 +18,27 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     };
     let folder = Folder::open(&global.root, id)?;
     let record = folder.load()?;
-    if flags.is_on("all")? {
+    let init = record.init()?;
+    let all = flags.is_on("all")?;
+    if all || signal == libc::SIGKILL && !record.own_pids {
         return match record.group() {
             Ok(group) if signal == libc::SIGKILL => group.kill(),
             Ok(group) => group.signal(signal),
             // Nothing is left to be killed.
-            Err(_) if record.init()?.is_none() => Ok(()),
+            Err(_) if init.is_none() => Ok(()),
             Err(failure) => return Err(failure),
         }
         .map(|()| ExitCode::SUCCESS)
         .map_err(Failure::from);
     }
-    let init = record.running()?;
-    match syscall::pidfd_signal::pidfd_signal(&init, signal) {
+    match syscall::pidfd_signal::pidfd_signal(&record.running()?, signal) {
         Ok(()) => {}
         Err(rustix::io::Errno::SRCH) => return Err(Failure::new("os: process already finished")),
         Err(errno) => return Err(Failure::io(format!("send signal {signal} to container {id}"), errno)),
+    }
+    if signal == libc::SIGKILL {
+        // A frozen process of a v1 tree ends only when it is thawed. Without a group it is not frozen.
+        let _ = record.group().map(|group| group.thaw());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,11 +13,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let flags = Flags::parse(arguments, &[value(&["format", "f"]), switch(&["quiet", "q"])], Order::Mixed)?;
     let mut containers = Vec::new();
     for id in state::list(&global.root)? {
-        let folder = match Folder::open(&global.root, &id) {
-            Ok(folder) if !folder.is_being_made() => folder,
-            // Removed just now, or not there yet.
-            _ => continue,
-        };
+        // Removed just now, or not there yet.
+        let Ok(folder) = Folder::open(&global.root, &id) else { continue };
+        if !folder.has_record() {
+            continue;
+        }
         let found = folder.load().and_then(|record| record.status(&folder).map(|status| Printed::new(record, status)));
         match found {
             Ok(printed) => containers.push(printed),

@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let launched = launch(global, &request, Starter::Here)?;
     let Launched { folder, record, nascent, terminal } = start(launched)?;
     let code = foreground.stay(&nascent.pidfd, terminal)?;
-    if !keep && let Err(failure) = delete::clean(global, folder, record) {
+    if !keep && let Err(failure) = delete::clean(global, folder, record, Some(nascent.group)) {
         // The container's own end is what the caller waits for.
         warn(global, &failure.message);
     }

@@ -12,11 +12,14 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let id = flags.id()?;
     let folder = Folder::open(&global.root, id)?;
+    // Of two calls at once one starts it, and the other is told.
+    folder.lock()?;
     let record = folder.load()?;
     let waiting = if record.init()?.is_some() { folder.connect()? } else { None };
     let Some(socket) = waiting else {
         return Err(Failure::new(match record.status(&folder)? {
             oci::Status::Stopped => format!("cannot start a container that has stopped: {id}"),
+            oci::Status::Running => format!("cannot start an already running container: {id}"),
             status => format!("cannot start a container in the {} state: {id}", super::state::word(status)),
         }));
     };

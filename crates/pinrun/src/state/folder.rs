@@ -7,8 +7,8 @@ use std::{
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{
-        AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, openat, openat2, renameat,
-        unlinkat,
+        AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, mkdirat, openat, openat2,
+        readlinkat, renameat, symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -17,6 +17,10 @@ use crate::{failure::Failure, state::Record};
 
 /// Longest id, as long as a file's name may be.
 const ID_MAX: usize = 255;
+/// Where the group is made: a symlink whose target is the path, so that it is there whole or not at all.
+const GROUP: &str = "group";
+/// How often another call may remove the folder in between.
+const RACES_MAX: usize = 16;
 /// Largest state.json or filter that is read.
 const FILE_MAX: u64 = 16 << 20;
 
@@ -32,40 +36,66 @@ impl Folder {
     /// Makes it for a new container, and locks it; an existing one is an error, unless a killed call left it.
     pub(crate) fn create(root: &Path, id: &str) -> Result<Self, Failure> {
         check_id(id)?;
-        let what = || format!("create the state folder of container {id} in {root:?}");
-        let root = open_root(root, true).map_err(|error| Failure::io(what(), error))?;
-        match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
-            Ok(()) => {
-                let dir = open_dir(root.as_fd(), id).map_err(|error| Failure::io(what(), error))?;
-                flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|error| Failure::io(what(), error))?;
-                Ok(Self { root, dir, id: id.to_owned() })
+        let what = || format!("create the state folder of container {id}");
+        let mut root = open_root(root, true).map_err(|error| Failure::io(what(), error))?;
+        for _ in 0..RACES_MAX {
+            let made = match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(errno) => return Err(Failure::io(what(), errno)),
+            };
+            let dir = match open_dir(root.as_fd(), id) {
+                Err(Errno::NOENT) => continue,
+                result => result.map_err(|errno| Failure::io(what(), errno))?,
+            };
+            let locked = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let folder = Self { root, dir, id: id.to_owned() };
+            match (made, locked) {
+                (true, true) => return Ok(folder),
+                // Removed just now by who found it without a record and without a lock.
+                (false, true) if folder.is_gone() => root = folder.root,
+                (false, true) if !folder.has_record() => return folder.clear_leftover().map(|()| folder),
+                _ => break,
             }
-            Err(Errno::EXIST) => Self::take_over(root, id),
-            Err(errno) => Err(Failure::io(what(), errno)),
         }
+        Err(Failure::new(format!("container with given ID already exists: {id}")))
     }
 
-    /// A folder that is there already: an error, unless nobody is making it and it has no record.
-    fn take_over(root: OwnedFd, id: &str) -> Result<Self, Failure> {
-        let exists = || Failure::new(format!("container with given ID already exists: {id}"));
-        let dir = open_dir(root.as_fd(), id).map_err(|_| exists())?;
-        flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|_| exists())?;
-        let folder = Self { root, dir, id: id.to_owned() };
-        if folder.has("state.json") {
-            return Err(exists());
+    /// What a killed call left: a group without a process, and files.
+    fn clear_leftover(&self) -> Result<(), Failure> {
+        if let Some(path) = self.noted_group() {
+            let trees = cgroup::Hierarchies::open()?;
+            if trees.contains(&path) {
+                // In use: it became somebody else's meanwhile.
+                let _ = cgroup::Group::open(&trees, &path).and_then(cgroup::Group::remove);
+            }
         }
-        folder.clear()?;
-        Ok(folder)
+        self.clear()
     }
 
-    /// Finds the container's.
+    /// Puts on record where the group will be made, before it is.
+    pub(crate) fn note_group(&self, path: &str) -> Result<(), Failure> {
+        let noted = symlinkat(path, &self.dir, GROUP);
+        noted.map_err(|errno| Failure::io(format!("note the cgroup of container {}", self.id), errno))
+    }
+
+    fn noted_group(&self) -> Option<cgroup::GroupPath> {
+        let path = readlinkat(&self.dir, GROUP, Vec::new()).ok()?.into_string().ok()?;
+        cgroup::GroupPath::parse(&path).ok()
+    }
+
+    /// Opens the container's.
     pub(crate) fn open(root: &Path, id: &str) -> Result<Self, Failure> {
+        Self::find(root, id)?.ok_or_else(|| Failure::absent(id))
+    }
+
+    /// The same; `None`: there is no such container.
+    pub(crate) fn find(root: &Path, id: &str) -> Result<Option<Self>, Failure> {
         check_id(id)?;
-        let absent = || Failure::new(format!("container does not exist: {id}"));
         let found = open_root(root, false).and_then(|root| open_dir(root.as_fd(), id).map(|dir| (root, dir)));
         match found {
-            Ok((root, dir)) => Ok(Self { root, dir, id: id.to_owned() }),
-            Err(Errno::NOENT | Errno::NOTDIR) => Err(absent()),
+            Ok((root, dir)) => Ok(Some(Self { root, dir, id: id.to_owned() })),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(Failure::io(format!("open the state of container {id} in {root:?}"), errno)),
         }
     }
@@ -74,12 +104,17 @@ impl Folder {
         self.dir.as_fd()
     }
 
+    /// Whether a container was made: without a record it is being made, or a call was killed that was making it.
+    pub(crate) fn has_record(&self) -> bool {
+        self.has("state.json")
+    }
+
     /// Reads the record.
     pub(crate) fn load(&self) -> Result<Record, Failure> {
         let what = format!("state of container {}", self.id);
         let text = match self.read("state.json") {
             Ok(Some(text)) => text,
-            Ok(None) => return Err(Failure::new(format!("container does not exist: {} is being made", self.id))),
+            Ok(None) => return Err(Failure::absent(&self.id)),
             Err(error) => return Err(Failure::io(format!("read the {what}"), error)),
         };
         let record: Record = serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{what}: {error}")))?;
@@ -119,10 +154,36 @@ impl Folder {
         let _ = flock(&self.dir, FlockOperation::Unlock);
     }
 
-    /// Whether another call is making the container just now.
-    pub(crate) fn is_being_made(&self) -> bool {
-        let free = flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok();
-        !free && !self.has("state.json")
+    /// Removes what a killed call left. A folder that a call is at work in stays.
+    pub(crate) fn remove_leftover(self) -> Result<(), Failure> {
+        if flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(Failure::new(format!("container {} is being made by another call; try again", self.id)));
+        }
+        self.clear_leftover()?;
+        self.remove()
+    }
+
+    /// Removes a container whose record cannot be read: its processes and its group, as far as they were noted.
+    pub(crate) fn remove_broken(self) -> Result<(), Failure> {
+        if let Some(path) = self.noted_group() {
+            let trees = cgroup::Hierarchies::open()?;
+            if trees.contains(&path) {
+                let group = cgroup::Group::open(&trees, &path)?;
+                group.kill()?;
+                group.remove()?;
+            }
+        }
+        self.remove()
+    }
+
+    /// Waits until no other call is at work on the container. The lock ends with this process.
+    pub(crate) fn lock(&self) -> Result<(), Failure> {
+        loop {
+            match flock(&self.dir, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                result => return result.map_err(|errno| Failure::io(format!("lock container {}", self.id), errno)),
+            }
+        }
     }
 
     /// Removes all of it.
@@ -136,6 +197,11 @@ impl Folder {
 
     fn has(&self, name: &str) -> bool {
         rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Whether it was removed after it was opened.
+    fn is_gone(&self) -> bool {
+        fstat(&self.dir).is_ok_and(|found| found.st_nlink == 0)
     }
 
     fn clear(&self) -> Result<(), Failure> {

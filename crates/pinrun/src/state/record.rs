@@ -36,6 +36,9 @@ pub(crate) struct Record {
     pub(crate) owner: u32,
     /// Path of its group in the trees (`cgroup::GroupPath`).
     pub(crate) cgroup: String,
+    /// Whether it has a PID namespace of its own, so that nothing of it outlives its init.
+    #[serde(default)]
+    pub(crate) own_pids: bool,
     /// Its transient unit, where systemd made the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) systemd_unit: Option<String>,
@@ -71,7 +74,7 @@ impl Record {
         if self.init()?.is_none() {
             return Ok(oci::Status::Stopped);
         }
-        if folder.connect()?.is_some() {
+        if folder.is_waiting()? {
             return Ok(oci::Status::Created);
         }
         // A group that cannot be asked is not frozen: the container must stay removable.
@@ -97,16 +100,21 @@ impl Record {
 
     /// The same where it must run.
     pub(crate) fn running(&self) -> Result<OwnedFd, Failure> {
-        self.init()?.ok_or_else(|| Failure::new(format!("container {} is not running: container not running", self.id)))
+        self.init()?.ok_or_else(|| Failure::new(format!("container not running: {}", self.id)))
     }
 
     /// Its group.
     pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
+        Ok(self.try_group()??)
+    }
+
+    /// The same, with the error's kind where it is the group's.
+    pub(crate) fn try_group(&self) -> Result<Result<cgroup::Group, cgroup::Error>, Failure> {
         let path = cgroup::GroupPath::parse(&self.cgroup)?;
         let trees = cgroup::Hierarchies::open()?;
         Ok(match &self.systemd_unit {
-            Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path)?,
-            None => cgroup::Group::open(&trees, &path)?,
+            Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path),
+            None => cgroup::Group::open(&trees, &path),
         })
     }
 
