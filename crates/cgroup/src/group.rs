@@ -57,7 +57,14 @@ impl Group {
             rustix::io::Errno::EXIST => Error::Occupied { path: sub.to_string(), by: "a group of that name".into() },
             errno => Error::io("mkdir", tree.describe(sub.relative()), errno),
         })?;
-        Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
+        Ok(Group { unit: self.unit.clone(), ..Self::new(&self.trees, self.path.clone(), Some(sub)) })
+    }
+
+    /// Has systemd move a process here, which must be of the calling user: whoever stands outside of what was delegated to
+    /// them may not do it themselves (`EACCES`). Only for a group of a unit.
+    pub fn attach(&self, pid: i32) -> Result<(), Error> {
+        let unit = self.unit.as_ref().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })?;
+        unit.attach(self.sub.as_ref().map_or("", GroupPath::name), pid)
     }
 
     /// Whether it is one that [`Group::exec_group`] made.

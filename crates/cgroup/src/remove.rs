@@ -18,7 +18,7 @@ impl Group {
     /// killed just now are waited for, at most 5 s; one that lives on is an error that names it, and the group stays.
     /// One of a systemd unit is ended by systemd first.
     pub fn remove(self) -> Result<(), Error> {
-        if let Some(unit) = &self.unit {
+        if let Some(unit) = self.unit.as_ref().filter(|_| self.sub.is_none()) {
             unit.stop()?;
         }
         let mut wait = None;

@@ -187,6 +187,15 @@ impl Unit {
         Ok(())
     }
 
+    /// Moves a process into the scope, or into a group of this name below it.
+    pub(crate) fn attach(&self, below: &str, pid: i32) -> Result<(), Error> {
+        let below = if below.is_empty() { String::new() } else { format!("/{below}") };
+        let pids = Value::List("u".into(), vec![Value::U32(pid as u32)]);
+        let arguments = [Value::text(&*self.name), Value::text(below), pids];
+        let answer = self.connect("move a process into")?.manager("AttachProcessesToUnit", &arguments);
+        answer.map(drop).map_err(|refusal| self.failed("move a process into", refusal))
+    }
+
     /// Ends the scope: systemd kills what is left in it and removes its directories. One that is gone is fine.
     pub(crate) fn stop(&self) -> Result<(), Error> {
         self.stop_over(&mut self.connect("stop")?)

@@ -1,9 +1,10 @@
-use std::mem::ManuallyDrop;
+use std::{cell::Cell, io::ErrorKind, mem::ManuallyDrop};
 
 use rustix::{
     fd::{AsFd, BorrowedFd},
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
+    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
 use syscall::clone::Clone3;
@@ -69,12 +70,34 @@ fn clone_command(
     let (ours, childs) = sync::pair()?;
     let sync = ChildEnd::new(childs, None);
     let command = Command { process: &process, stdio: &stdio, joiner: &joiner, init, sync: &sync };
+    let moved_by_systemd = Cell::new(false);
     let child = with_children_in(init, || {
-        Clone3 { namespaces: None, cgroup: joiner.v2_dir() }
-            .fork(|| command.run())
-            .during(|| format!("clone the command into cgroup {}", group.path()))
+        let born = Clone3 { namespaces: None, cgroup: joiner.v2_dir() }.fork(|| command.run());
+        match born {
+            // A user's command from outside of what was delegated to them, such as a login's own group.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && group.unit_name().is_some() => {
+                moved_by_systemd.set(true);
+                Clone3::default().fork(|| command.run_when_placed())
+            }
+            born => born,
+        }
+        .during(|| format!("clone the command into cgroup {}", group.path()))
     })?;
+    if moved_by_systemd.get() {
+        place(group, &child, ours.as_fd())?;
+    }
     Ok((child, ours))
+}
+
+fn place(group: &cgroup::Group, child: &syscall::clone::Child, socket: BorrowedFd<'_>) -> Result<(), Error> {
+    let Err(error) = group.attach(child.pid) else {
+        // One that is gone already says why to who listens next.
+        let _ = sync::go(socket);
+        return Ok(());
+    };
+    let _ = pidfd_send_signal(&child.pidfd, Signal::KILL);
+    let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
+    Err(Error::system("place the command", std::io::Error::other(error)))
 }
 
 /// What the child has.
@@ -87,6 +110,14 @@ struct Command<'a> {
 }
 
 impl Command<'_> {
+    /// After the parent said that it is in its group.
+    fn run_when_placed(&self) -> i32 {
+        match self.sync.wait_for_go() {
+            Ok(()) => self.run(),
+            Err(_) => 1,
+        }
+    }
+
     fn run(&self) -> i32 {
         let error = match self.set_up() {
             Ok(ready) => match self.joiner.join_memory() {

@@ -1,0 +1,1 @@
+//! Tests for the inside of a virtual machine; see `tests/vm/run`.

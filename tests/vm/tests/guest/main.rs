@@ -1,0 +1,25 @@
+//! Runs in the virtual machine: as root, and `rootless` as an ordinary user with a systemd of their own.
+
+/// Tests of cases on some of the runtimes: where a peer is known to lack the thing.
+macro_rules! tests_on {
+    ([$($name:ident $runtime:ident),+] $cases:tt) => {
+        $(mod $name {
+            crate::tests_of!($runtime $cases);
+        })+
+    };
+}
+
+macro_rules! tests_of {
+    ($runtime:ident ($($case:ident),+ $(,)?)) => {
+        $(#[test]
+        fn $case() {
+            oci_tests::run(oci_tests::Runtime::$runtime, module_path!(), super::$case);
+        })+
+    };
+}
+
+pub(crate) use {tests_of, tests_on};
+
+mod apparmor;
+mod rootless;
+mod systemd;
