@@ -1,5 +1,7 @@
 //! `process.user`.
 
+use std::collections::BTreeSet;
+
 use rustix::{
     fs::{Gid, Mode, Uid},
     process::umask,
@@ -40,10 +42,12 @@ impl Credentials {
         if mask > 0o777 {
             return Err(Error::invalid(format!("process.user.umask: {mask:#o} is more than 0o777")));
         }
+        // Engines name a group twice, once from the image and once from their user; the kernel sorts, but keeps both.
+        let groups: BTreeSet<u32> = user.additional_gids.iter().copied().collect();
         Ok(Self {
             uid: Uid::from_raw(user.uid),
             gid: Gid::from_raw(user.gid),
-            groups: user.additional_gids.iter().copied().map(Gid::from_raw).collect(),
+            groups: groups.into_iter().map(Gid::from_raw).collect(),
             umask: Mode::from_raw_mode(mask),
         })
     }
