@@ -157,6 +157,9 @@ impl Nascent {
     }
 
     fn ended_early(&self) -> Error {
+        // Its descriptors are closed a moment before its end can be read.
+        let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&moment));
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let signal = match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(Some(status)) => status.terminating_signal(),

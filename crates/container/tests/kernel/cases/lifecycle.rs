@@ -108,23 +108,21 @@ fn killed_before_its_start(node: &Node) {
     nascent.group.remove().expect("removed");
 }
 
-/// With v1's memory tree set-up is not charged to the container, so even a limit that nothing can live in fails at the
-/// command itself. In a v2 tree it is charged from its birth: then the creation says what is wrong.
+/// A limit that nothing can live in is told as such, at the creation or at the command.
 fn memory_limit_too_low(node: &Node) {
     let mut spec = bundle::spec(&["/bin/true"]);
     let resources = spec.linux.as_mut().expect("linux").resources.get_or_insert_default();
     resources.memory.get_or_insert_default().limit = Some(4096);
-    let (mut nascent, _) = match node.create(spec, node.inputs()) {
-        Err(error) if node.trees.layout() == cgroup::Layout::V2 => {
-            return assert!(error.message.contains("its memory limit is too low"), "{error}");
+    match node.create(spec, node.inputs()) {
+        Err(error) => assert!(error.message.contains("its memory limit is too low"), "{error}"),
+        Ok((mut nascent, _)) => {
+            nascent.start().expect("started");
+            // Killed in execve: told by the exit status, or by the error of execve.
+            let _ = next(&mut nascent);
+            assert_ne!(reap(&nascent), 0);
+            nascent.group.remove().expect("removed");
         }
-        created => created.expect("created"),
-    };
-    nascent.start().expect("started");
-    // Killed in execve: told by the exit status, or by the error of execve.
-    let _ = next(&mut nascent);
-    assert_ne!(reap(&nascent), 0);
-    nascent.group.remove().expect("removed");
+    }
 }
 
 fn talk(master: OwnedFd, input: &str) -> String {
