@@ -4,9 +4,10 @@ use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::{Error, error::During};
 
-/// Closes all but these and 0, 1, 2 (which are replaced later, and until then must not be given to something else).
-pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>) -> Result<(), Error> {
-    let mut keep: Vec<RawFd> = [0, 1, 2].into_iter().chain(needed.map(|fd| fd.as_raw_fd())).collect();
+/// Closes all but these, 0, 1, 2 (which are replaced later, and until then must not be given to something else) and so many
+/// more that the container gets.
+pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>, preserve: u32) -> Result<(), Error> {
+    let mut keep: Vec<RawFd> = (0..first_own(preserve)).chain(needed.map(|fd| fd.as_raw_fd())).collect();
     keep.sort_unstable();
     keep.dedup();
     syscall::descriptors::close_all_but(&keep).during(|| "close the parent's descriptors")
@@ -18,7 +19,12 @@ pub(crate) fn leave<T>(owner: T) {
     std::mem::forget(owner);
 }
 
-/// What is left beyond 0, 1, 2 ends at execve.
-pub(crate) fn close_on_exec() -> Result<(), Error> {
-    syscall::descriptors::close_on_exec_from(3).during(|| "mark descriptors close-on-exec")
+/// What is left beyond the container's own ends at execve.
+pub(crate) fn close_on_exec(preserve: u32) -> Result<(), Error> {
+    syscall::descriptors::close_on_exec_from(first_own(preserve)).during(|| "mark descriptors close-on-exec")
+}
+
+/// The first that is not the container's.
+fn first_own(preserve: u32) -> RawFd {
+    RawFd::try_from(preserve).unwrap_or(RawFd::MAX).saturating_add(3)
 }

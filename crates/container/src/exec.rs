@@ -132,7 +132,7 @@ impl Command<'_> {
 
     fn set_up(&self) -> Result<Ready<'_>, Error> {
         let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
-        detach_from_parent(needed.chain([self.init, self.sync.as_fd()]))?;
+        detach_from_parent(needed.chain([self.init, self.sync.as_fd()]), self.stdio.preserve)?;
         self.process.affinity.before_joining()?;
         self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
         self.process.affinity.after_joining()?;
@@ -150,7 +150,8 @@ impl Command<'_> {
             terminal.control()?;
         }
         standard::apply(self.stdio, terminal.as_ref(), root.as_fd(), self.process.uid())?;
-        let last = Last { keep: still_needed(self.sync, self.joiner, terminal.as_ref()), admin: false };
+        let keep = still_needed(self.sync, self.joiner, terminal.as_ref());
+        let last = Last { keep, preserve: self.stdio.preserve, admin: false };
         let ready = self.process.become_user(root.as_fd(), &proc, &last)?;
         terminal::hand_over(terminal, self.sync)?;
         Ok(ready)

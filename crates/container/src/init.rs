@@ -42,7 +42,8 @@ pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
 }
 
 fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
-    detach_from_parent(plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors()))?;
+    let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
+    detach_from_parent(needed, plan.stdio.preserve)?;
     if birth.gate {
         birth.sync.wait_for_go()?;
     }
@@ -78,7 +79,8 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     plan.root.seal(root.as_fd())?;
     standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
     let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
-    let last = Last { keep: still_needed(birth.sync, birth.joiner, terminal.as_ref()), admin };
+    let keep = still_needed(birth.sync, birth.joiner, terminal.as_ref());
+    let last = Last { keep, preserve: plan.stdio.preserve, admin };
     let ready = plan.process.become_user(root.as_fd(), &proc, &last)?;
     join_last(plan, birth)?;
     terminal::hand_over(terminal, birth.sync)?;
@@ -86,10 +88,13 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
 }
 
 /// First of all, in a container and for a command: what the child must not have of the parent's.
-pub(crate) fn detach_from_parent<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>) -> Result<(), Error> {
+pub(crate) fn detach_from_parent<'fd>(
+    needed: impl Iterator<Item = BorrowedFd<'fd>>,
+    preserve: u32,
+) -> Result<(), Error> {
     // Until execve, nobody inside may look into this process or ptrace it (CVE-2016-9962).
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")?;
-    descriptors::keep_only(needed)?;
+    descriptors::keep_only(needed, preserve)?;
     syscall::signals::reset_for_exec();
     setsid().during(|| "start a new session")?;
     // Modes of what is created are taken as they are; the process gets its own mask with its user.

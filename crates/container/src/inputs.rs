@@ -11,7 +11,9 @@ pub enum Rootfs {
     Path(PathBuf),
 }
 
-/// Descriptors for the process's 0, 1, 2; `None`: the container's `/dev/null`; ignored where the process has a terminal.
+/// The process's descriptors.
+///
+/// 0, 1 and 2 by name; `None`: the container's `/dev/null`; ignored where the process has a terminal.
 #[derive(Debug, Default)]
 pub struct Stdio {
     /// Becomes 0.
@@ -20,6 +22,11 @@ pub struct Stdio {
     pub stdout: Option<OwnedFd>,
     /// Becomes 2.
     pub stderr: Option<OwnedFd>,
+    /// In place of the three above: 0, 1 and 2 of the calling process, which must be open.
+    pub own: bool,
+    /// As many descriptors of the calling process from 3 on are the process's too. They must be open, and stay so over
+    /// execve.
+    pub preserve: u32,
 }
 
 /// Everything beside the spec.
@@ -54,6 +61,4 @@ pub struct Invocation {
     /// and not of the caller's, whose mounts may be thousands. Not with a new user namespace, nor with hooks that must see
     /// the host's files in the container's namespace; there it is ignored.
     pub staging: Option<OwnedFd>,
-    /// How many descriptors from 3 on the container inherits (`--preserve-fds`).
-    pub preserve: u32,
 }

@@ -99,7 +99,7 @@ impl Process {
         }
         self.labels.apply(proc)?;
         // No descriptor of a folder, least of all the host's /proc, may be there when the working directory is entered.
-        descriptors::keep_only(last.keep.iter().copied())?;
+        descriptors::keep_only(last.keep.iter().copied(), last.preserve)?;
         if let Some(personality) = self.personality {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
@@ -123,7 +123,7 @@ impl Process {
         }
         let name = self.arguments.strings().first().map_or(c"", CString::as_c_str);
         let file = command::find(name, &environment)?;
-        Ok(Ready { process: self, file, environment: StringArray::new(environment) })
+        Ok(Ready { process: self, file, environment: StringArray::new(environment), preserve: last.preserve })
     }
 }
 
@@ -131,6 +131,8 @@ impl Process {
 pub(crate) struct Last<'a> {
     /// Descriptors that are still needed; their owners and all others must not be used any more.
     pub(crate) keep: Vec<BorrowedFd<'a>>,
+    /// How many descriptors from 3 on are the process's own.
+    pub(crate) preserve: u32,
     /// Whether a step after the wait needs `CAP_SYS_ADMIN`.
     pub(crate) admin: bool,
 }
@@ -140,6 +142,7 @@ pub(crate) struct Ready<'a> {
     process: &'a Process,
     file: CString,
     environment: StringArray,
+    preserve: u32,
 }
 
 impl Ready<'_> {
@@ -154,7 +157,7 @@ impl Ready<'_> {
     }
 
     fn confine(&self) -> Result<(), Error> {
-        descriptors::close_on_exec()?;
+        descriptors::close_on_exec(self.preserve)?;
         if self.process.no_new_privileges {
             self.process.capabilities.apply()?;
             self.filter()

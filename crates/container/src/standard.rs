@@ -4,7 +4,7 @@ use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{FileType, OFlags, Uid, fchown, fstat, makedev},
     io::Errno,
-    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout},
 };
 
 use crate::{Error, Stdio, devices::open_null, error::During, terminal::Terminal};
@@ -20,7 +20,7 @@ pub(crate) fn move_up(stdio: Stdio) -> Result<Stdio, Error> {
             fd => Ok(fd),
         }
     };
-    Ok(Stdio { stdin: up(stdio.stdin)?, stdout: up(stdio.stdout)?, stderr: up(stdio.stderr)? })
+    Ok(Stdio { stdin: up(stdio.stdin)?, stdout: up(stdio.stdout)?, stderr: up(stdio.stderr)?, ..stdio })
 }
 
 /// Descriptors the child needs.
@@ -28,34 +28,38 @@ pub(crate) fn descriptors(stdio: &Stdio) -> impl Iterator<Item = BorrowedFd<'_>>
     [&stdio.stdin, &stdio.stdout, &stdio.stderr].into_iter().flatten().map(AsFd::as_fd)
 }
 
-/// In the child: 0, 1 and 2 from the terminal, or from what was given, or `/dev/null`; owned by the process's user, so that
+/// In the child: 0, 1 and 2 from the terminal, or the caller's own, or from what was given, or `/dev/null`; owned by the process's user, so that
 /// it can open `/dev/stdout` again.
 pub(crate) fn apply(stdio: &Stdio, terminal: Option<&Terminal>, root: BorrowedFd<'_>, uid: Uid) -> Result<(), Error> {
     let null = match terminal {
-        None if descriptors(stdio).count() < 3 => Some(open_null(root, OFlags::RDWR)?),
+        None if !stdio.own && descriptors(stdio).count() < 3 => Some(open_null(root, OFlags::RDWR)?),
         _ => None,
     };
-    let choose = |given: &'_ Option<OwnedFd>| -> Result<OwnedFd, Error> {
-        let fd = match (terminal, given, &null) {
-            (Some(terminal), ..) => &terminal.slave,
-            (None, Some(given), _) => given,
-            (None, None, Some(null)) => null,
-            (None, None, None) => return Err(Error::system("find a standard descriptor", Errno::BADF)),
-        };
-        fd.try_clone().during(|| "duplicate a standard descriptor")
-    };
-    let what = || "put a standard descriptor in its place";
-    let (stdin, stdout, stderr) = (choose(&stdio.stdin)?, choose(&stdio.stdout)?, choose(&stdio.stderr)?);
-    dup2_stdin(&stdin).during(what)?;
-    dup2_stdout(&stdout).during(what)?;
-    dup2_stderr(&stderr).during(what)?;
-    for fd in [&stdin, &stdout, &stderr] {
+    if terminal.is_some() || !stdio.own {
+        let terminal = terminal.map(|terminal| terminal.slave.as_fd());
+        let null = null.as_ref().map(AsFd::as_fd);
+        // All of them are beyond 2.
+        let what = || "put a standard descriptor in its place";
+        dup2_stdin(choose(terminal, &stdio.stdin, null)?).during(what)?;
+        dup2_stdout(choose(terminal, &stdio.stdout, null)?).during(what)?;
+        dup2_stderr(choose(terminal, &stdio.stderr, null)?).during(what)?;
+    }
+    for fd in [stdin(), stdout(), stderr()] {
         give_to(fd, uid)?;
     }
     Ok(())
 }
 
-fn give_to(fd: &OwnedFd, uid: Uid) -> Result<(), Error> {
+fn choose<'a>(
+    terminal: Option<BorrowedFd<'a>>,
+    given: &'a Option<OwnedFd>,
+    null: Option<BorrowedFd<'a>>,
+) -> Result<BorrowedFd<'a>, Error> {
+    let chosen = terminal.or(given.as_ref().map(AsFd::as_fd)).or(null);
+    chosen.ok_or_else(|| Error::system("find a standard descriptor", Errno::BADF))
+}
+
+fn give_to(fd: BorrowedFd<'_>, uid: Uid) -> Result<(), Error> {
     let found = fstat(fd).during(|| "ask what a standard descriptor is")?;
     let null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == makedev(1, 3);
     if found.st_uid == uid.as_raw() || null {

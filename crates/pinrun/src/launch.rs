@@ -22,6 +22,8 @@ use crate::{
     console::ConsoleSocket,
     failure::{Failure, warn},
     flags::{Flag, Flags, Order, switch, value},
+    keyring,
+    preserve::Preserved,
     staging,
     state::{Folder, Record, VERSION, start_time},
 };
@@ -48,7 +50,7 @@ pub(crate) struct Request {
     pub(crate) console_socket: Option<ConsoleSocket>,
     pidfd_socket: Option<ConsoleSocket>,
     pid_file: Option<PathBuf>,
-    preserve: u32,
+    preserved: Preserved,
     new_keyring: bool,
     no_pivot: bool,
 }
@@ -59,7 +61,7 @@ impl Request {
         let flags = Flags::parse(arguments, &known, Order::Mixed)?;
         let path = |name| flags.value(name).filter(|path| !path.is_empty());
         let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
-        let listen: u32 = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let preserved = Preserved::parse(&flags)?;
         let request = Self {
             id: flags.id()?.to_owned(),
             detach: flags.is_on("detach")?,
@@ -67,7 +69,7 @@ impl Request {
             console_socket: socket(path("console-socket"))?,
             pidfd_socket: socket(path("pidfd-socket"))?,
             pid_file: path("pid-file").map(absolute).transpose()?,
-            preserve: flags.parsed::<u32>("preserve-fds")?.unwrap_or(0).saturating_add(listen),
+            preserved,
             new_keyring: !flags.is_on("no-new-keyring")?,
             no_pivot: flags.is_on("no-pivot")?,
         };
@@ -164,18 +166,22 @@ fn make(
         starter: if starter == Starter::Another { Some(folder.listen()?) } else { None },
         systemd_cgroup: global.systemd_cgroup,
         staging: staging::open(),
-        preserve: request.preserve,
     };
-    let terminal = spec.process.as_ref().is_some_and(|process| process.terminal);
+    if let Some(process) = &mut spec.process {
+        request.preserved.tell(&mut process.env);
+    }
     let inputs = Inputs {
         rootfs: Rootfs::Path(rootfs.clone()),
         mounts: BTreeMap::new(),
         namespaces: BTreeMap::new(),
-        stdio: if terminal { Stdio::default() } else { inherited()? },
+        stdio: Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() },
         seccomp,
         invocation,
     };
     let plan = Plan::new(&spec, inputs)?;
+    if request.new_keyring {
+        keyring::join(global, &request.id);
+    }
     plan.warnings().iter().for_each(|warning| warn(global, warning));
     let mut nascent = container::create(&trees, plan)?;
     let finished = set_up(&mut nascent).and_then(|terminal| {
@@ -207,20 +213,6 @@ fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> 
         _ => {}
     }
     Ok(())
-}
-
-/// Copies of the caller's 0, 1 and 2, as far as they are open.
-pub(crate) fn inherited() -> Result<Stdio, Failure> {
-    let copy = |fd: rustix::fd::BorrowedFd<'_>| match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(rustix::io::Errno::BADF) => Ok(None),
-        Err(errno) => Err(Failure::io("duplicate a standard descriptor", errno)),
-    };
-    Ok(Stdio {
-        stdin: copy(std::io::stdin().as_fd())?,
-        stdout: copy(std::io::stdout().as_fd())?,
-        stderr: copy(std::io::stderr().as_fd())?,
-    })
 }
 
 /// Until it waits for its start.

@@ -22,6 +22,12 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Whether something is open under this number.
+pub fn is_open(number: RawFd) -> bool {
+    // SAFETY: fcntl on a number that is not open fails with EBADF and touches nothing.
+    unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
+}
+
 /// Closes every descriptor from `first` on: what a careless parent leaked. Linux 5.9.
 ///
 /// To be called before the program opened anything of its own from that number on.

@@ -6,6 +6,7 @@ pub mod clone;
 pub mod descriptors;
 pub mod exec;
 pub mod inherited;
+pub mod keyring;
 pub mod loopback;
 pub mod mount_attributes;
 pub mod mount_namespace;

@@ -148,5 +148,6 @@ pub(super) fn stdio(attachments: &mut Attachments) -> Stdio {
         stdin: attachments.take(Role::Stdin),
         stdout: attachments.take(Role::Stdout),
         stderr: attachments.take(Role::Stderr),
+        ..Stdio::default()
     }
 }

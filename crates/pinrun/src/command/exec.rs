@@ -18,8 +18,9 @@ use crate::{
     failure::Failure,
     flags::{Flag, Flags, Order, switch, text, value},
     foreground::{self, Foreground},
-    launch::{self, inherited, write_pid},
+    launch::{self, write_pid},
     own_program,
+    preserve::Preserved,
     state::{Folder, Record},
 };
 
@@ -60,18 +61,20 @@ struct Request {
     console_socket: Option<ConsoleSocket>,
     pidfd_socket: Option<ConsoleSocket>,
     pid_file: Option<PathBuf>,
-    preserve: u32,
+    preserved: Preserved,
     detach: bool,
     group: Option<String>,
 }
 
 fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &FLAGS, Order::Strict)?;
+    let preserved = Preserved::parse(&flags)?;
     let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is needed"))?;
     let folder = Folder::open(&global.root, text(id)?)?;
     let record = folder.load()?;
     check_status(&record, &folder, flags.is_on("ignore-paused")?)?;
-    let request = request(&flags, &record)?;
+    let mut request = Request { preserved, ..request(&flags, &record)? };
+    preserved.tell(&mut request.process.env);
     if !request.detach {
         foreground::become_subreaper()?;
     }
@@ -96,7 +99,6 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
     let path = |name| flags.value(name).filter(|path| !path.is_empty());
     let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
     let detach = flags.is_on("detach")?;
-    let listen: u32 = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
     let process = match path("process") {
         Some(file) => bundle::read_json(file.as_ref(), &format!("process {file:?}"))?,
         None => adapted(&record.process, flags)?,
@@ -117,7 +119,7 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
         console_socket,
         pidfd_socket: socket(path("pidfd-socket"))?,
         pid_file: path("pid-file").map(PathBuf::from),
-        preserve: flags.parsed::<u32>("preserve-fds")?.unwrap_or(0).saturating_add(listen),
+        preserved: Preserved::default(),
         detach,
         group: flags.text("cgroup")?.map(str::to_owned),
     })
@@ -185,7 +187,7 @@ fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascen
         None => record.group()?,
         Some(below) => record.group_below(below)?,
     };
-    let stdio = if request.process.terminal { Stdio::default() } else { inherited()? };
+    let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
     let seccomp = folder.seccomp()?;
     let mut nascent = container::exec(group, init.as_fd(), &request.process, stdio, seccomp.as_ref())?;
     let terminal = match until_executed(&mut nascent, request) {
