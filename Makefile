@@ -5,10 +5,10 @@ OUT := target/dist
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 SMALL := target/$(HOST)/small
 
-.PHONY: help setup build run stop test lint bench install uninstall clean
+.PHONY: help setup build run stop test test-external lint bench install uninstall clean
 
 help: ## what there is to make
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: ## install what is missing to build and run (Debian packages)
 	@scripts/setup build
@@ -24,6 +24,9 @@ stop: ## end what `make run` left
 
 test: ## everything: unit, kernel, system; leaves the machine as it was
 	@scripts/test
+
+test-external: build ## sessions of containerd, Podman, Docker and CRI-O with pinrun, and the OCI validation programs
+	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/run all
 
 lint: setup ## formatting, lints
 	cargo fmt --all --check

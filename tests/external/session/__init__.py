@@ -16,9 +16,9 @@ import sys
 sys.dont_write_bytecode = True
 
 from .program import Failed, run, spawn, until
-from .room import hold
+from .room import demand, hold
 from .runtime import RUNTIME
 from .steps import Steps
 from .terminal import Terminal
 
-__all__ = ["Failed", "RUNTIME", "Steps", "Terminal", "hold", "run", "spawn", "until"]
+__all__ = ["Failed", "RUNTIME", "Steps", "Terminal", "demand", "hold", "run", "spawn", "until"]

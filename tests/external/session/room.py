@@ -42,13 +42,18 @@ def hold(name, body, prepare=None, limit=600, stays=(), adapted=True):
     if os.environ.get(INSIDE):
         told = json.loads(os.environ.pop(INSIDE))
         sys.exit(_first_process(body, Path(told["work"]), told["prepared"], tuple(stays)))
-    if os.geteuid() != 0:
-        sys.exit(f"{name}: root is needed: the session makes namespaces and cgroups")
+    demand()
     prepared = prepare() if prepare else None
-    if not os.access(RUNTIME, os.X_OK):
-        sys.exit(f"{name}: there is no runtime at {RUNTIME}; build it (make build) or name another with RUNTIME=")
     print(f"# {name} with {RUNTIME}", flush=True)
     sys.exit(_outside(name, prepared, limit, adapt if adapted else None))
+
+
+def demand():
+    """Ends the program unless it is root and there is a runtime to try."""
+    if os.geteuid() != 0:
+        sys.exit("external: root is needed: sessions make namespaces and cgroups")
+    if not os.access(RUNTIME, os.X_OK):
+        sys.exit(f"external: there is no runtime at {RUNTIME}; build it (make build) or name another with RUNTIME=")
 
 
 def _outside(name, prepared, limit, adaption):

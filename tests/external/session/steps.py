@@ -43,5 +43,6 @@ class Steps:
         if self.failed:
             print(f"# {len(self.failed)} of {self.count} steps failed: " + "; ".join(self.failed), flush=True)
             return 1
-        print(f"# all {self.count} steps passed", flush=True)
+        if self.count:
+            print(f"# all {self.count} steps passed", flush=True)
         return 0
