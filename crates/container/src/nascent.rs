@@ -129,7 +129,7 @@ impl Nascent {
     ///
     /// # Errors
     /// The child is gone.
-    pub fn leave(mut self) -> Result<(), Error> {
+    pub fn leave(&mut self) -> Result<(), Error> {
         self.tell(sync::leave)
     }
 

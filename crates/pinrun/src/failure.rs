@@ -1,8 +1,9 @@
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, process::ExitCode};
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
 use crate::{
     arguments::{Global, LogFormat},
     clock,
+    exit_code::ExitCode,
 };
 
 /// What is told to the caller, once.
@@ -59,6 +60,11 @@ impl Failure {
 /// Something worth knowing that is no error.
 pub(crate) fn warn(global: &Global, message: &str) {
     log(global, "warning", message);
+}
+
+/// The same of hooks that failed where that changes nothing.
+pub(crate) fn warn_each(global: &Global, errors: Vec<container::Error>) {
+    errors.iter().for_each(|error| warn(global, &error.message));
 }
 
 /// One line to the log file, else to standard error, in the form that containerd and Podman read.

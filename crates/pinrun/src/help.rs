@@ -1,6 +1,6 @@
 //! What the program says of itself.
 
-use std::process::ExitCode;
+use crate::exit_code::ExitCode;
 
 const HELP: &str = "\
 pinrun runs containers as the OCI runtime specification has them.

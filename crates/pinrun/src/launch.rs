@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgroup::Hierarchies;
-use container::{Inputs, Invocation, Nascent, Plan, Progress, Rootfs, Stdio};
+use container::{Inputs, Invocation, Nascent, Plan, Progress, Rootfs, Stdio, hooks::Hooks};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::AsFd,
@@ -20,7 +20,7 @@ use crate::{
     bundle::{self, Bundle},
     clock,
     console::ConsoleSocket,
-    failure::{Failure, warn},
+    failure::{Failure, warn, warn_each},
     flags::{Flag, Flags, Order, switch, value},
     keyring,
     preserve::Preserved,
@@ -96,21 +96,33 @@ pub(crate) enum Starter {
 pub(crate) struct Launched {
     pub(crate) folder: Folder,
     pub(crate) record: Record,
+    pub(crate) hooks: Hooks,
     pub(crate) nascent: Nascent,
     /// Its terminal, where nobody asked for it over a socket.
     pub(crate) terminal: Option<OwnedFd>,
+}
+
+impl Launched {
+    /// Takes it away again; what made that necessary is told by the caller.
+    pub(crate) fn abandon(self, global: &Global) {
+        abandon(self.nascent);
+        let _ = self.folder.remove();
+        warn_each(global, self.hooks.poststop(&self.record.state(oci::Status::Stopped)));
+    }
 }
 
 /// Makes the container; what fails leaves nothing behind.
 pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Result<Launched, Failure> {
     let bundle = bundle::load(request.bundle.as_deref())?;
     check_terminal(&bundle, request, request.detach || starter == Starter::Another)?;
+    let hooks = bundle.spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
     if request.no_pivot {
         warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
     }
     let folder = Folder::create(&global.root, &request.id)?;
-    match make(global, request, starter, bundle, &folder) {
-        Ok((record, nascent, terminal)) => Ok(Launched { folder, record, nascent, terminal }),
+    let made = Making { global, request, folder: &folder, hooks: &hooks }.make(bundle, starter);
+    match made {
+        Ok((record, nascent, terminal)) => Ok(Launched { folder, record, hooks, nascent, terminal }),
         Err(failure) => {
             // What failed first is what to tell.
             let _ = folder.remove();
@@ -130,74 +142,108 @@ fn check_terminal(bundle: &Bundle, request: &Request, detach: bool) -> Result<()
     }
 }
 
-fn make(
-    global: &Global,
-    request: &Request,
-    starter: Starter,
-    bundle: Bundle,
-    folder: &Folder,
-) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
-    let Bundle { path, mut spec, rootfs } = bundle;
-    let trees = Hierarchies::open()?;
-    place(&mut spec, &request.id, global.systemd_cgroup, &trees)?;
-    let seccomp = match spec.linux.as_ref().and_then(|linux| linux.seccomp.as_ref()) {
-        Some(profile) => {
-            Some(seccomp::compile(profile).map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?)
+/// What making a container needs to know.
+struct Making<'a> {
+    global: &'a Global,
+    request: &'a Request,
+    folder: &'a Folder,
+    hooks: &'a Hooks,
+}
+
+impl Making<'_> {
+    fn make(&self, bundle: Bundle, starter: Starter) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
+        let Bundle { path, mut spec, rootfs } = bundle;
+        let trees = Hierarchies::open()?;
+        place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
+        if let Some(process) = &mut spec.process {
+            self.request.preserved.tell(&mut process.env);
         }
-        None => None,
-    };
-    if let Some(program) = &seccomp {
-        folder.save_seccomp(program)?;
-    }
-    if let Some(path) =
-        spec.linux.as_ref().and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| !global.systemd_cgroup)
-    {
-        folder.note_group(path)?;
-    }
-    let invocation = Invocation {
-        state: oci::State {
+        let state = oci::State {
             oci_version: spec.oci_version.clone(),
-            id: request.id.clone(),
+            id: self.request.id.clone(),
             status: oci::Status::Creating,
             pid: 0,
             bundle: path.to_string_lossy().into_owned(),
             annotations: spec.annotations.clone(),
-        },
-        starter: if starter == Starter::Another { Some(folder.listen()?) } else { None },
-        systemd_cgroup: global.systemd_cgroup,
-        staging: staging::open(),
-    };
-    if let Some(process) = &mut spec.process {
-        request.preserved.tell(&mut process.env);
-    }
-    let inputs = Inputs {
-        rootfs: Rootfs::Path(rootfs.clone()),
-        mounts: BTreeMap::new(),
-        namespaces: BTreeMap::new(),
-        stdio: Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() },
-        seccomp,
-        invocation,
-    };
-    let plan = Plan::new(&spec, inputs)?;
-    if request.new_keyring {
-        keyring::join(global, &request.id);
-    }
-    plan.warnings().iter().for_each(|warning| warn(global, warning));
-    let mut nascent = container::create(&trees, plan)?;
-    let finished = set_up(&mut nascent).and_then(|terminal| {
-        let terminal = hand_over(request, &nascent, terminal)?;
-        let record = record(request, spec, &nascent, [path, rootfs])?;
-        folder.save(&record)?;
-        if let Some(file) = &request.pid_file {
-            write_pid(file, nascent.pid)?;
+        };
+        let plan = Plan::new(&spec, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
+        plan.warnings().iter().for_each(|warning| warn(self.global, warning));
+        if self.request.new_keyring {
+            keyring::join(self.global, &self.request.id);
         }
-        Ok((record, terminal))
-    });
-    match finished {
-        Ok((record, terminal)) => Ok((record, nascent, terminal)),
-        Err(failure) => {
-            abandon(nascent);
-            Err(failure)
+        let mut nascent = container::create(&trees, plan)?;
+        let state = oci::State { pid: nascent.pid, ..state };
+        let finished = self.set_up(&mut nascent, &state).and_then(|terminal| {
+            let terminal = hand_over(self.request, &nascent, terminal)?;
+            let record = record(self.request, spec, &nascent, [path, rootfs])?;
+            self.folder.save(&record)?;
+            if let Some(file) = &self.request.pid_file {
+                write_pid(file, nascent.pid)?;
+            }
+            Ok((record, terminal))
+        });
+        match finished {
+            Ok((record, terminal)) => Ok((record, nascent, terminal)),
+            Err(failure) => {
+                abandon(nascent);
+                warn_each(self.global, self.hooks.poststop(&oci::State { pid: 0, ..state }));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Everything beside the spec; notes in the folder what has to be known should this process be killed.
+    fn inputs(
+        &self,
+        spec: &oci::Spec,
+        rootfs: PathBuf,
+        state: oci::State,
+        starter: Starter,
+    ) -> Result<Inputs, Failure> {
+        let linux = spec.linux.as_ref();
+        let seccomp = match linux.and_then(|linux| linux.seccomp.as_ref()) {
+            Some(profile) => {
+                let program =
+                    seccomp::compile(profile).map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?;
+                self.folder.save_seccomp(&program)?;
+                Some(program)
+            }
+            None => None,
+        };
+        if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| !self.global.systemd_cgroup)
+        {
+            self.folder.note_group(path)?;
+        }
+        let invocation = Invocation {
+            state,
+            starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
+            systemd_cgroup: self.global.systemd_cgroup,
+            staging: staging::open(),
+        };
+        Ok(Inputs {
+            rootfs: Rootfs::Path(rootfs),
+            mounts: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            stdio: Stdio { own: true, preserve: self.request.preserved.count, ..Stdio::default() },
+            seccomp,
+            invocation,
+        })
+    }
+
+    /// Until it waits for its start.
+    fn set_up(&self, nascent: &mut Nascent, state: &oci::State) -> Result<Option<OwnedFd>, Failure> {
+        loop {
+            match nascent.advance()? {
+                Progress::Pending => wait(nascent)?,
+                Progress::NamespacesMade => {
+                    self.hooks.create_runtime(state)?;
+                    nascent.go_on()?;
+                }
+                Progress::Ready { terminal } => return Ok(terminal),
+                Progress::Executed => {
+                    return Err(Failure::new("the container's process did not wait for its start"));
+                }
+            }
         }
     }
 }
@@ -213,18 +259,6 @@ fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> 
         _ => {}
     }
     Ok(())
-}
-
-/// Until it waits for its start.
-fn set_up(nascent: &mut Nascent) -> Result<Option<OwnedFd>, Failure> {
-    loop {
-        match nascent.advance()? {
-            Progress::Pending => wait(nascent)?,
-            Progress::NamespacesMade => nascent.go_on()?,
-            Progress::Ready { terminal } => return Ok(terminal),
-            Progress::Executed => return Err(Failure::new("the container's process did not wait for its start")),
-        }
-    }
 }
 
 /// Until the child has something to say.

@@ -12,12 +12,15 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_main)]
+#![cfg_attr(test, allow(dead_code))]
 
 mod arguments;
 mod bundle;
 mod clock;
 mod command;
 mod console;
+mod exit_code;
 mod failure;
 mod flags;
 mod foreground;
@@ -30,11 +33,16 @@ mod signals;
 mod staging;
 mod state;
 
-use std::process::ExitCode;
-
 use arguments::Wanted;
 
-fn main() -> ExitCode {
+/// As much as a container's life needs; the heap grows once.
+const HEAP: u32 = 512 << 10;
+
+#[cfg(not(test))]
+syscall::program_entry!(run);
+
+fn run() -> u8 {
+    syscall::allocator::grow_by(HEAP);
     let (global, wanted) = arguments::parse(std::env::args_os().skip(1));
     let done = match wanted {
         Ok(Wanted::Command(name, arguments)) => command::run(&global, &name, arguments),
@@ -42,5 +50,5 @@ fn main() -> ExitCode {
         Ok(Wanted::Version) => Ok(help::version()),
         Err(failure) => Err(failure),
     };
-    done.unwrap_or_else(|failure| failure.report(&global))
+    done.unwrap_or_else(|failure| failure.report(&global)).number()
 }

@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod bpf;
 pub mod clone;
 pub mod descriptors;
+pub mod entry;
 pub mod exec;
 pub mod inherited;
 pub mod keyring;

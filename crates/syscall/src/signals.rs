@@ -40,3 +40,9 @@ pub fn reset_for_exec() {
         }
     }
 }
+
+/// Writing where nobody reads any more is an error (`EPIPE`) and not the end of the process.
+pub fn ignore_broken_pipes() {
+    // SAFETY: SIG_IGN is a valid disposition of SIGPIPE; nothing of this program has a handler for it.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}

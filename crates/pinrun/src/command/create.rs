@@ -1,9 +1,9 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
-    launch::{Launched, Request, Starter, launch},
+    launch::{Request, Starter, launch},
     own_program,
 };
 
@@ -11,8 +11,11 @@ use crate::{
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     own_program::protect()?;
     let (request, _) = Request::parse(arguments, Vec::new())?;
-    let Launched { folder, nascent, .. } = launch(global, &request, Starter::Another)?;
-    nascent.leave()?;
-    folder.unlock();
+    let mut launched = launch(global, &request, Starter::Another)?;
+    if let Err(error) = launched.nascent.leave() {
+        launched.abandon(global);
+        return Err(error.into());
+    }
+    launched.folder.unlock();
     Ok(ExitCode::SUCCESS)
 }

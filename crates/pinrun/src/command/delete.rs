@@ -1,6 +1,7 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use cgroup::{Group, Hierarchies};
+use container::hooks::Hooks;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -8,10 +9,10 @@ use rustix::{
     process::{Signal, pidfd_send_signal},
 };
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::state::word,
-    failure::{Failure, warn},
+    failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
     state::{Folder, Record},
 };
@@ -86,7 +87,7 @@ fn end(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Fai
 
 /// Everything that a container whose init has ended still has: processes that outlived it, its group, its folder. What is
 /// left when this fails is there for another `delete`.
-pub(crate) fn clean(_global: &Global, folder: Folder, record: Record, group: Option<Group>) -> Result<(), Failure> {
+pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Option<Group>) -> Result<(), Failure> {
     if let Some(group) = group {
         // In a PID namespace of its own nobody outlives its init.
         if !record.own_pids && group.is_real() {
@@ -94,5 +95,10 @@ pub(crate) fn clean(_global: &Global, folder: Folder, record: Record, group: Opt
         }
         group.remove()?;
     }
-    folder.remove()
+    folder.remove()?;
+    // They were checked when the container was made.
+    if let Some(Ok(hooks)) = record.hooks.as_ref().map(Hooks::parse) {
+        warn_each(global, hooks.poststop(&record.state(oci::Status::Stopped)));
+    }
+    Ok(())
 }

@@ -1,12 +1,12 @@
 //! `events ID`: use of resources, and OOM events, one JSON object a line, as containerd and Docker read runc's.
 
-use std::{ffi::OsString, io::Write, os::fd::OwnedFd, process::ExitCode, time::Duration};
+use std::{ffi::OsString, io::Write, os::fd::OwnedFd, time::Duration};
 
 use cgroup::Stats;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
     flags::{Flags, Order, switch, value},

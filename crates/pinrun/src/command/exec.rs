@@ -3,14 +3,12 @@
 use std::{
     ffi::{OsStr, OsString},
     os::fd::OwnedFd,
-    path::PathBuf,
-    process::ExitCode,
-};
+    path::PathBuf,};
 
 use container::{Nascent, Progress, Stdio};
 use rustix::fd::AsFd;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     bundle,
     command::state::word,

@@ -1,10 +1,10 @@
 //! `features`: what this program supports (features.md, features-linux.md), from the tables that it works with itself.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::state::print_json,
     failure::Failure,

@@ -1,6 +1,6 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
     flags::{Flags, Order, switch, text},

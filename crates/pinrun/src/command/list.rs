@@ -1,6 +1,6 @@
-use std::{ffi::OsString, io::Write, process::ExitCode};
+use std::{ffi::OsString, io::Write};
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::state::{Printed, print_json, word},
     failure::{Failure, warn},

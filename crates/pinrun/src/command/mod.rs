@@ -1,8 +1,6 @@
 //! One command, one file. Each parses its own arguments, then does one thing.
 
-use std::process::ExitCode;
-
-use crate::{arguments::Global, failure::Failure};
+use crate::{arguments::Global, exit_code::ExitCode, failure::Failure};
 
 macro_rules! commands {
     ($($module:ident $name:literal),* $(,)?) => {

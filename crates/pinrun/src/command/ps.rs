@@ -2,10 +2,10 @@ use std::{
     collections::HashSet,
     ffi::OsString,
     io::Write,
-    process::{Command, ExitCode},
+    process::Command,
 };
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::state::print_json,
     failure::Failure,

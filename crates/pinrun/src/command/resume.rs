@@ -1,6 +1,6 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::state::word,
     failure::Failure,

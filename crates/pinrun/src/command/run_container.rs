@@ -1,11 +1,11 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use container::{Nascent, Progress};
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     command::delete,
-    failure::{Failure, warn},
+    failure::{Failure, warn, warn_each},
     flags::switch,
     foreground::{self, Foreground},
     launch::{self, Launched, Request, Starter, launch},
@@ -20,14 +20,14 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let keep = flags.is_on("keep")?;
     if request.detach {
         let launched = launch(global, &request, Starter::Here)?;
-        return start(launched).map(|_| ExitCode::SUCCESS);
+        return start(global, launched).map(|_| ExitCode::SUCCESS);
     }
     if !flags.is_on("no-subreaper")? {
         foreground::become_subreaper()?;
     }
     let foreground = Foreground::prepare()?;
     let launched = launch(global, &request, Starter::Here)?;
-    let Launched { folder, record, nascent, terminal } = start(launched)?;
+    let Launched { folder, record, nascent, terminal, .. } = start(global, launched)?;
     let code = foreground.stay(&nascent.pidfd, terminal)?;
     if !keep && let Err(failure) = delete::clean(global, folder, record, Some(nascent.group)) {
         // The container's own end is what the caller waits for.
@@ -37,21 +37,15 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
 }
 
 /// Lets it go; a container whose program cannot be executed is taken away.
-fn start(launched: Launched) -> Result<Launched, Failure> {
-    let Launched { folder, record, mut nascent, terminal } = launched;
-    match execute(&mut nascent) {
-        Ok(()) => {
-            folder.forget_start();
-            folder.unlock();
-            Ok(Launched { folder, record, nascent, terminal })
-        }
-        Err(failure) => {
-            launch::abandon(nascent);
-            // What failed first is what to tell.
-            let _ = folder.remove();
-            Err(failure)
-        }
+fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
+    if let Err(failure) = execute(&mut launched.nascent) {
+        launched.abandon(global);
+        return Err(failure);
     }
+    launched.folder.unlock();
+    let running = launched.record.state(oci::Status::Running);
+    warn_each(global, launched.hooks.poststart(&running));
+    Ok(launched)
 }
 
 fn execute(nascent: &mut Nascent) -> Result<(), Failure> {

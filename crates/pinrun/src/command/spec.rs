@@ -1,10 +1,10 @@
 //! `spec`: a config.json to begin with.
 
-use std::{ffi::OsString, fs::OpenOptions, io::Write, path::Path, process::ExitCode};
+use std::{ffi::OsString, fs::OpenOptions, io::Write, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
     flags::{Flags, Order, switch, value},

@@ -1,8 +1,10 @@
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
-use crate::{
+use container::hooks::Hooks;
+
+use crate::{exit_code::ExitCode, 
     arguments::Global,
-    failure::Failure,
+    failure::{Failure, warn_each},
     flags::{Flags, Order},
     state::Folder,
 };
@@ -25,5 +27,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     };
     container::start_waiting(socket)?;
     folder.forget_start();
+    if let Some(hooks) = record.hooks.as_ref().map(Hooks::parse).transpose()? {
+        warn_each(global, hooks.poststart(&record.state(oci::Status::Running)));
+    }
     Ok(ExitCode::SUCCESS)
 }

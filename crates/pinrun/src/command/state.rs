@@ -1,8 +1,8 @@
-use std::{collections::BTreeMap, ffi::OsString, process::ExitCode};
+use std::{collections::BTreeMap, ffi::OsString};
 
 use serde::Serialize;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
     flags::{Flags, Order},

@@ -1,10 +1,10 @@
 //! `update ID`: other limits for a container in use.
 
-use std::{ffi::OsString, path::Path, process::ExitCode};
+use std::{ffi::OsString, path::Path};
 
 use serde_json::Value;
 
-use crate::{
+use crate::{exit_code::ExitCode, 
     arguments::Global,
     bundle,
     command::state::word,

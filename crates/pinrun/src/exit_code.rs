@@ -1,0 +1,17 @@
+/// What the program ends with. The standard library's type gives its number to nobody but its own start of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExitCode(u8);
+
+impl ExitCode {
+    pub(crate) const SUCCESS: Self = Self(0);
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<u8> for ExitCode {
+    fn from(number: u8) -> Self {
+        Self(number)
+    }
+}
