@@ -51,16 +51,29 @@ impl Clone3<'_> {
     /// `EINVAL` when the caller has more than one thread (a lock that another thread holds would never be released in the
     /// child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as clone(2) tells.
     pub fn fork(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
+        self.fork_as(0, libc::SIGCHLD as u64, child)
+    }
+
+    /// The same, but the new process is a sibling: the caller's parent is its parent and reaps it (`CLONE_PARENT`).
+    ///
+    /// # Errors
+    /// As [`Clone3::fork`]; `EINVAL` when the caller is the init of a PID namespace.
+    pub fn fork_sibling(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
+        // The signal at its end is the caller's own; naming one is refused.
+        self.fork_as(libc::CLONE_PARENT as u64, 0, child)
+    }
+
+    fn fork_as(self, more: u64, exit_signal: u64, child: impl FnOnce() -> i32) -> io::Result<Child> {
         require_single_thread()?;
         let mut pidfd: libc::c_int = -1;
         let into_cgroup = if self.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
         let namespaces = self.namespaces.map_or(0, |flags| u64::from(flags.bits()));
         let arguments = libc::clone_args {
-            flags: namespaces | into_cgroup | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND,
+            flags: namespaces | into_cgroup | more | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND,
             pidfd: (&raw mut pidfd) as u64,
             child_tid: 0,
             parent_tid: 0,
-            exit_signal: libc::SIGCHLD as u64,
+            exit_signal,
             stack: 0,
             stack_size: 0,
             tls: 0,
