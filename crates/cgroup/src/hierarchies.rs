@@ -1,4 +1,4 @@
-use std::{io::Read, sync::Arc};
+use std::sync::Arc;
 
 use rustix::{
     fs::{CWD, Mode, OFlags},
@@ -35,13 +35,37 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Finds and opens what is mounted. Reads `/proc/self/mountinfo`, so call it in the host's mount namespace (or in one
-    /// where the trees are mounted), once.
+    /// Finds and opens what is mounted: call it in the host's mount namespace (or in one where the trees are mounted), once.
+    ///
+    /// Where every tree that the kernel has is where systemd mounts it, the host's mount table is not read: with thousands
+    /// of mounts that takes milliseconds.
     pub fn open() -> Result<Self, Error> {
-        let mut mountinfo = String::new();
-        std::fs::File::open("/proc/self/mountinfo")
-            .and_then(|mut file| file.read_to_string(&mut mountinfo))
-            .map_err(|source| Error::Io { operation: "read".into(), object: "/proc/self/mountinfo".into(), source })?;
+        match Self::open_usual()? {
+            Some(found) => Ok(found),
+            None => Self::open_mounted(),
+        }
+    }
+
+    /// The trees of `/proc/self/cgroup`, all in their usual places below `/sys/fs/cgroup`; else `None`.
+    fn open_usual() -> Result<Option<Self>, Error> {
+        let list = read_proc("/proc/self/cgroup")?;
+        let names: Vec<&str> = list.lines().filter_map(|line| line.split(':').nth(1)).collect();
+        let mut trees = Vec::with_capacity(names.len());
+        for name in &names {
+            let folder = match *name {
+                "" if names.len() == 1 => "",
+                "" => "/unified",
+                name => &format!("/{}", name.strip_prefix("name=").unwrap_or(name)),
+            };
+            let point = format!("/sys/fs/cgroup{folder}");
+            let Some(tree) = (Mount { point, v2: name.is_empty(), options: name }).open()? else { return Ok(None) };
+            trees.push(Arc::new(tree));
+        }
+        Ok((!trees.is_empty()).then(|| Self { trees: trees.into() }))
+    }
+
+    fn open_mounted() -> Result<Self, Error> {
+        let mountinfo = read_proc("/proc/self/mountinfo")?;
         let mut trees: Vec<Arc<Tree>> = Vec::new();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
             if !trees.iter().any(|tree| tree.name == mount.name())
@@ -138,6 +162,11 @@ impl Hierarchies {
     }
 }
 
+fn read_proc(file: &str) -> Result<String, Error> {
+    let read = syscall::proc_file::read(file);
+    read.map_err(|source| Error::Io { operation: "read".into(), object: file.into(), source })
+}
+
 /// One line of mountinfo that is a cgroup mount.
 struct Mount<'a> {
     point: String,
@@ -163,7 +192,7 @@ impl<'a> Mount<'a> {
         if self.v2 {
             return "unified".into();
         }
-        let flags = ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods"];
+        let flags = ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods", "seclabel"];
         let words = self.options.split(',').filter(|w| !flags.contains(w) && !w.starts_with("release_agent="));
         words.collect::<Vec<_>>().join(",")
     }
@@ -208,7 +237,7 @@ mod tests {
 
     #[test]
     fn reads_mountinfo() {
-        let line = r"32 31 0:29 / /sys/fs/cgroup/cpu\040x rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct,release_agent=/x";
+        let line = r"32 31 0:29 / /sys/fs/cgroup/cpu\040x rw,relatime shared:9 - cgroup cgroup rw,seclabel,cpu,cpuacct,release_agent=/x";
         let mount = Mount::parse(line).unwrap();
         assert_eq!(
             (mount.point.as_str(), mount.v2, mount.name().as_str()),

@@ -62,6 +62,13 @@ impl Group {
     }
 }
 
+impl Drop for Joiner {
+    fn drop(&mut self) {
+        let entries = std::mem::take(&mut self.early).into_iter().chain(self.memory.take());
+        syscall::descriptors::close_all(entries.map(|entry| entry.tasks).chain(self.v2.take()).collect());
+    }
+}
+
 impl Joiner {
     /// For `CLONE_INTO_CGROUP`; `None` where there is no v2 tree.
     pub fn v2_dir(&self) -> Option<BorrowedFd<'_>> {

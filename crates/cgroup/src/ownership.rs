@@ -4,7 +4,7 @@
 /// Whoever is not has the groups only that somebody delegated to them.
 pub(crate) fn is_machine_root() -> bool {
     rustix::process::geteuid().is_root()
-        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all(&map))
+        && syscall::proc_file::read("/proc/self/uid_map").is_ok_and(|map| maps_all(&map))
 }
 
 fn maps_all(map: &str) -> bool {

@@ -46,6 +46,7 @@ mod mounts;
 mod namespaces;
 mod nascent;
 mod oom;
+pub mod own_program;
 mod placement;
 mod plan;
 mod process;

@@ -35,7 +35,6 @@ mod programs;
 mod reap;
 mod removal;
 mod request;
-mod sealed;
 mod serve;
 mod setup;
 mod stream;

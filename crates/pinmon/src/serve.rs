@@ -14,7 +14,7 @@ use rustix::{
 use syscall::{inherited, signal_fd::SignalFd};
 
 use crate::{
-    epoll::Epoll, inherit::Inherit, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs, sealed,
+    epoll::Epoll, inherit::Inherit, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs,
     timer::Timers,
 };
 
@@ -25,7 +25,7 @@ const SIGNALS: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIG
 
 /// Serves on the listener with this number, with its files in `state`.
 pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
-    during("run from a sealed copy in memory", sealed::ensure())?;
+    during("run from a sealed copy in memory", container::own_program::seal())?;
     let listener = during(&format!("take over descriptor {socket}"), inherited::take_inherited(socket))?;
     let listener = lowest(listener)?;
     during("close what was inherited", inherited::close_inherited_from(FIRST + 1))?;

@@ -57,7 +57,7 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str)
 
 /// JSON of bounded size.
 pub(crate) fn from_reader<T: serde::de::DeserializeOwned>(reader: impl Read, what: &str) -> Result<T, Failure> {
-    let mut text = Vec::with_capacity(16 << 10);
+    let mut text = Vec::with_capacity(64 << 10);
     reader.take(CONFIG_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::io(format!("read {what}"), error))?;
     if text.len() as u64 > CONFIG_MAX {
         return Err(Failure::new(format!("{what}: is larger than {CONFIG_MAX} bytes")));

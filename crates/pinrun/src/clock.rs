@@ -1,11 +1,11 @@
 //! Time as logs and states have it.
 
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now, in UTC, as RFC 3339 with nanoseconds.
 pub(crate) fn now() -> String {
-    let now = clock_gettime(ClockId::Realtime);
-    rfc3339(now.tv_sec.max(0) as u64, now.tv_nsec as u32)
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    rfc3339(now.as_secs(), now.subsec_nanos())
 }
 
 fn rfc3339(seconds: u64, nanoseconds: u32) -> String {

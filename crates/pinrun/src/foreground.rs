@@ -18,7 +18,7 @@ use syscall::signal_fd::SignalFd;
 use crate::failure::Failure;
 
 /// What is not sent on: what cannot be blocked, and what tells of this process's own faults and children.
-const OWN: [i32; 9] = [
+const OWN: [i32; 10] = [
     libc::SIGKILL,
     libc::SIGSTOP,
     libc::SIGSEGV,
@@ -28,6 +28,8 @@ const OWN: [i32; 9] = [
     libc::SIGTRAP,
     libc::SIGSYS,
     libc::SIGABRT,
+    // Of who reads our output.
+    libc::SIGPIPE,
 ];
 const BUFFER: usize = 16 << 10;
 
@@ -125,6 +127,7 @@ struct Relay {
 impl Relay {
     fn new(master: OwnedFd) -> Result<Self, Failure> {
         let failed = |errno| Failure::io("prepare the terminal", errno);
+        syscall::signals::ignore_broken_pipes();
         let flags = fcntl_getfl(&master).map_err(failed)?;
         fcntl_setfl(&master, flags | OFlags::NONBLOCK).map_err(failed)?;
         let mut before = None;

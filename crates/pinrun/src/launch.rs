@@ -82,6 +82,12 @@ fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::io(format!("find the folder of {path:?}"), error))
 }
 
+/// First of all: no container may overwrite this program on the host (CVE-2019-5736).
+pub(crate) fn protect() -> Result<(), Failure> {
+    let done = container::own_program::protect();
+    done.map_err(|error| Failure::io("run from a program that no container can write to", error))
+}
+
 /// Who starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starter {
@@ -233,8 +239,9 @@ impl Making<'_> {
     /// Until it waits for its start.
     fn set_up(&self, nascent: &mut Nascent, state: &oci::State) -> Result<Option<OwnedFd>, Failure> {
         loop {
+            wait(nascent)?;
             match nascent.advance()? {
-                Progress::Pending => wait(nascent)?,
+                Progress::Pending => {}
                 Progress::NamespacesMade => {
                     self.hooks.create_runtime(state)?;
                     nascent.go_on()?;
@@ -295,6 +302,7 @@ fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBu
         owner: rustix::process::geteuid().as_raw(),
         cgroup: nascent.group.path().as_str().to_owned(),
         own_pids: has_own_pids(&linux),
+        own_keyring: request.new_keyring,
         systemd_unit: nascent.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
         process: spec.process.unwrap_or_default(),

@@ -27,7 +27,6 @@ mod foreground;
 mod help;
 mod keyring;
 mod launch;
-mod own_program;
 mod preserve;
 mod signals;
 mod staging;

@@ -18,6 +18,7 @@ pub mod personality;
 pub mod pidfd_exit;
 pub mod pidfd_signal;
 pub mod proc_file;
+pub mod proc_file;
 pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;

@@ -3,13 +3,12 @@ use std::ffi::OsString;
 use crate::{exit_code::ExitCode, 
     arguments::Global,
     failure::Failure,
-    launch::{Request, Starter, launch},
-    own_program,
+    launch::{self, Request, Starter, launch},
 };
 
 /// `create ID`: a container whose program waits for `start`.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
-    own_program::protect()?;
+    launch::protect()?;
     let (request, _) = Request::parse(arguments, Vec::new())?;
     let mut launched = launch(global, &request, Starter::Another)?;
     if let Err(error) = launched.nascent.leave() {

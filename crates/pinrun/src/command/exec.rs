@@ -15,9 +15,9 @@ use crate::{exit_code::ExitCode,
     console::ConsoleSocket,
     failure::Failure,
     flags::{Flag, Flags, Order, switch, text, value},
-    foreground::{self, Foreground},
+    foreground::Foreground,
+    keyring,
     launch::{self, write_pid},
-    own_program,
     preserve::Preserved,
     state::{Folder, Record},
 };
@@ -48,13 +48,12 @@ const FLAGS: [Flag; 18] = [
 const FAILED: u8 = 255;
 
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
-    own_program::protect()?;
+    launch::protect()?;
     execute(global, arguments).map_err(|failure| failure.with_code(FAILED))
 }
 
 /// What was asked for.
 struct Request {
-    id: String,
     process: oci::Process,
     console_socket: Option<ConsoleSocket>,
     pidfd_socket: Option<ConsoleSocket>,
@@ -73,8 +72,8 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
     check_status(&record, &folder, flags.is_on("ignore-paused")?)?;
     let mut request = Request { preserved, ..request(&flags, &record)? };
     preserved.tell(&mut request.process.env);
-    if !request.detach {
-        foreground::become_subreaper()?;
+    if record.own_keyring {
+        keyring::join(global, &record.id);
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
     let (nascent, terminal) = launch(&request, &folder, &record)?;
@@ -112,7 +111,6 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
         _ => {}
     }
     Ok(Request {
-        id: record.id.clone(),
         process,
         console_socket,
         pidfd_socket: socket(path("pidfd-socket"))?,

@@ -9,12 +9,11 @@ use crate::{exit_code::ExitCode,
     flags::switch,
     foreground::{self, Foreground},
     launch::{self, Launched, Request, Starter, launch},
-    own_program,
 };
 
 /// `run ID`: create and start; in the foreground until its end.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
-    own_program::protect()?;
+    launch::protect()?;
     let more = vec![switch(&["detach", "d"]), switch(&["keep"])];
     let (request, flags) = Request::parse(arguments, more)?;
     let keep = flags.is_on("keep")?;
@@ -51,10 +50,10 @@ fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
 fn execute(nascent: &mut Nascent) -> Result<(), Failure> {
     nascent.start()?;
     loop {
+        launch::wait(nascent)?;
         match nascent.advance()? {
             Progress::Executed => return Ok(()),
-            Progress::Pending => launch::wait(nascent)?,
-            Progress::Ready { .. } | Progress::NamespacesMade => {}
+            Progress::Pending | Progress::Ready { .. } | Progress::NamespacesMade => {}
         }
     }
 }

@@ -206,8 +206,8 @@ impl Folder {
 
     fn clear(&self) -> Result<(), Failure> {
         let what = || format!("clear the state folder of container {}", self.id);
-        let mut entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(what(), error))?;
-        while let Some(entry) = entries.next() {
+        let entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(what(), error))?;
+        for entry in entries {
             let entry = entry.map_err(|error| Failure::io(what(), error))?;
             if [c".", c".."].contains(&entry.file_name()) {
                 continue;

@@ -39,6 +39,9 @@ pub(crate) struct Record {
     /// Whether it has a PID namespace of its own, so that nothing of it outlives its init.
     #[serde(default)]
     pub(crate) own_pids: bool,
+    /// Whether it and its commands have a session keyring of their own.
+    #[serde(default)]
+    pub(crate) own_keyring: bool,
     /// Its transient unit, where systemd made the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) systemd_unit: Option<String>,
@@ -141,7 +144,7 @@ impl Record {
 
 /// Field 22 of proc_pid_stat(5); `None`: there is no such process.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = syscall::proc_file::read(&format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; after it comes field 3.
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }
