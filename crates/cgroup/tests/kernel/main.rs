@@ -63,12 +63,19 @@ const V2: &[Test] = &[
     ("systemd::stop_ends_all", systemd::stop_ends_all),
 ];
 
+/// v1 trees under systemd (`tests/vm`).
+const V1_SYSTEMD: &[Test] = &[
+    ("systemd::v1_scope_has_its_limits", systemd::v1_scope_has_its_limits),
+    ("systemd::v1_update_survives_a_reload", systemd::v1_update_survives_a_reload),
+    ("systemd::annotations_reach_the_unit", systemd::annotations_reach_the_unit),
+    ("systemd::stop_ends_all", systemd::stop_ends_all),
+];
+
 fn tests() -> impl Iterator<Item = &'static Test> {
-    let here = match cgroup::Hierarchies::open().expect("cgroup trees").layout() {
-        cgroup::Layout::V2 => V2,
-        _ => HYBRID,
-    };
-    ANYWHERE.iter().chain(here)
+    let v2 = cgroup::Hierarchies::open().expect("cgroup trees").layout() == cgroup::Layout::V2;
+    let systemd = std::path::Path::new("/run/systemd/system").exists();
+    let here = if v2 { V2 } else { HYBRID };
+    ANYWHERE.iter().chain(here).chain(if systemd && !v2 { V1_SYSTEMD } else { &[] })
 }
 
 fn main() {

@@ -197,3 +197,69 @@ pub(crate) fn stop_ends_all() {
     open().remove().unwrap();
     assert_eq!(scope.shown("LoadState"), "not-found");
 }
+
+fn v1_file(group: &Group, tree: &str, file: &str) -> String {
+    let path = format!("/sys/fs/cgroup/{tree}{}/{file}", group.path());
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}")).trim().to_owned()
+}
+
+fn v1_resources() -> Resources {
+    let memory = Memory { limit: Some(64 << 20), swappiness: Some(7), ..Memory::default() };
+    let cpu = Cpu {
+        shares: Some(2048),
+        quota: Some(50_000),
+        period: Some(100_000),
+        cpus: Some("0".into()),
+        ..Cpu::default()
+    };
+    let pids = Some(Pids { limit: 33 });
+    Resources { memory: Some(memory), cpu: Some(cpu), pids, ..Resources::default() }
+}
+
+fn v1_stands(group: &Group, memory: &str) {
+    for (tree, file, value) in [
+        ("memory", "memory.limit_in_bytes", memory),
+        ("memory", "memory.swappiness", "7"),
+        ("cpu", "cpu.shares", "2048"),
+        ("cpu", "cpu.cfs_quota_us", "50000"),
+        ("pids", "pids.max", "33"),
+        ("cpuset", "cpuset.cpus", "0"),
+    ] {
+        assert_eq!(v1_file(group, tree, file), value, "{file}");
+    }
+}
+
+/// systemd makes some of the groups, we the others; the process is in all of them.
+pub(crate) fn v1_scope_has_its_limits() {
+    let scope = Scope::new("v1");
+    let (process, group) = scope.start(&v1_resources());
+    assert_eq!(group.path(), &scope.unit.expected_path().unwrap());
+    v1_stands(&group, "67108864");
+    assert_eq!(scope.shown("MemoryLimit"), "67108864");
+    let membership = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap();
+    for line in membership.lines() {
+        assert!(line.ends_with(group.path().as_str()), "{line} is not {}", group.path());
+    }
+    assert_eq!(group.pids().unwrap(), [process.pid]);
+    group.freeze().unwrap();
+    group.kill().unwrap();
+    assert_eq!(process.wait(), 128 + 9);
+    let path = group.path().clone();
+    group.remove().unwrap();
+    assert!(!scope.fixture.trees.contains(&path), "in no tree");
+}
+
+pub(crate) fn v1_update_survives_a_reload() {
+    let scope = Scope::new("v1-update");
+    let (_process, group) = scope.start(&v1_resources());
+    let memory = Memory { limit: Some(32 << 20), ..Memory::default() };
+    let deny = DeviceRule { allow: false, access: Some("rwm".into()), ..DeviceRule::default() };
+    let update = Resources { memory: Some(memory), devices: vec![deny], ..Resources::default() };
+    group.update(&Limits::from_spec(&update).unwrap()).unwrap();
+    let denied = || assert_ne!(open_in(&group, "/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK), 0);
+    v1_stands(&group, "33554432");
+    denied();
+    assert!(Command::new("systemctl").arg("daemon-reload").status().expect("systemctl").success());
+    v1_stands(&group, "33554432");
+    denied();
+}

@@ -22,4 +22,5 @@ pub(crate) use {tests_of, tests_on};
 
 mod apparmor;
 mod rootless;
+mod selinux;
 mod systemd;
