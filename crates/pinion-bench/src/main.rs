@@ -1,12 +1,13 @@
 //! Measures container engines on the reader's own machine, two or more side by side in one interleaved run.
 //!
-//! `pinion-bench pods` drives any CRI socket through the life of pods. It uses the public CRI and `/proc` only, so that no
+//! `pinion-bench pods` drives any CRI socket through the life of pods, `pinion-bench oci` any OCI runtime. It uses the public CRI and `/proc` only, so that no
 //! engine is favoured.
 
 #![forbid(unsafe_code)]
 
 mod engine;
 mod machine;
+mod oci;
 mod pods;
 mod process;
 mod statistics;
@@ -27,12 +28,18 @@ struct Arguments {
 enum Scenario {
     /// Whole lives of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
+    /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
+    Oci(oci::Arguments),
+    /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
+    #[command(hide = true)]
+    OciRunner(oci::RunnerArguments),
 }
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let result = match Arguments::parse().scenario {
-        Scenario::Pods(arguments) => pods::run(arguments).await,
+        Scenario::Pods(arguments) => pods(arguments),
+        Scenario::Oci(arguments) => oci::run(&arguments),
+        Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,4 +48,11 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn pods(arguments: pods::Arguments) -> Result<(), engine::Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime
+        .map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?
+        .block_on(pods::run(arguments))
 }
