@@ -27,6 +27,11 @@ pub(crate) fn own() -> Result<CapabilitySet, Error> {
     Ok(capabilities(None).during(|| "ask for the own capabilities")?.permitted)
 }
 
+/// Every one there is.
+pub(crate) fn all() -> CapabilitySet {
+    CapabilitySet::from_bits_retain((1 << CAPABILITIES.len()) - 1)
+}
+
 impl Capabilities {
     /// Parses the names, and takes out what this process cannot give. Without the object in the spec: none at all.
     pub(crate) fn parse(
@@ -70,7 +75,7 @@ impl Capabilities {
 
     /// First half, as root: shrinks the bounding set; the rest is kept over the change of user.
     pub(crate) fn limit(&self) -> Result<(), Error> {
-        let drop = CapabilitySet::from_bits_retain((1 << CAPABILITIES.len()) - 1) - self.bounding;
+        let drop = all() - self.bounding;
         for (number, name) in CAPABILITIES.iter().enumerate() {
             let one = CapabilitySet::from_bits_retain(1 << number);
             if !drop.contains(one) {

@@ -1,6 +1,7 @@
 use crate::{
     Error, Nascent, Plan,
     error::During,
+    forerunner,
     init::{self, Birth},
     namespaces::{PidNamespace, with_children_in},
     placement::Placement,
@@ -73,7 +74,11 @@ fn clone_init(joiner: &cgroup::Joiner, plan: &Plan, when: When) -> Result<(Child
     let listener = plan.invocation.starter.as_ref().map(|fd| fd.try_clone()).transpose();
     let childs = ChildEnd::new(childs, listener.during(|| "duplicate the listening socket")?);
     let When { in_all_groups, gate } = when;
-    let birth = Birth { joiner, sync: &childs, in_all_groups, gate };
+    let birth = Birth { joiner, sync: &childs, in_all_groups, gate, forerun: false, gathered: None };
+    if plan.namespaces.need_forerunner() {
+        let clone = Clone3 { namespaces: None, cgroup: joiner.v2_dir() };
+        return Ok((forerunner::clone_init(plan, &birth, clone)?, ours));
+    }
     let clone = || {
         let new_pid = matches!(plan.namespaces.pid, PidNamespace::New);
         Clone3 { namespaces: new_pid.then_some(UnshareFlags::NEWPID), cgroup: joiner.v2_dir() }

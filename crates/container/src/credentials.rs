@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use rustix::{
     fs::{Gid, Mode, Uid},
+    io::Errno,
     process::umask,
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 
-use crate::{Error, error::During};
+use crate::{Error, error::During, id_mappings::IdMappings};
 
 /// The kernel's `NGROUPS_MAX`.
 const GROUPS_MAX: usize = 65536;
@@ -52,12 +53,39 @@ impl Credentials {
         })
     }
 
+    /// Whether all ids have one outside.
+    pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
+        let unmapped = |field: &str, id: u32, map: &str| {
+            Error::invalid(format!("process.user.{field}: {id} is not mapped by linux.{map}"))
+        };
+        if mappings.outer_uid(self.uid).is_none() {
+            return Err(unmapped("uid", self.uid.as_raw(), "uidMappings"));
+        }
+        if mappings.outer_gid(self.gid).is_none() {
+            return Err(unmapped("gid", self.gid.as_raw(), "gidMappings"));
+        }
+        match self.groups.iter().find(|gid| mappings.outer_gid(**gid).is_none()) {
+            Some(gid) => Err(unmapped("additionalGids", gid.as_raw(), "gidMappings")),
+            None => Ok(()),
+        }
+    }
+
     /// In the child, as root.
     pub(crate) fn apply(&self) -> Result<(), Error> {
-        set_thread_groups(&self.groups).during(|| format!("set the supplementary groups {:?}", self.groups))?;
-        set_thread_res_gid(self.gid, self.gid, self.gid).during(|| format!("become group {}", self.gid.as_raw()))?;
-        set_thread_res_uid(self.uid, self.uid, self.uid).during(|| format!("become user {}", self.uid.as_raw()))?;
+        match set_thread_groups(&self.groups) {
+            // In a user namespace that an unprivileged user made nobody may leave a group.
+            Err(Errno::PERM) if self.groups.is_empty() => {}
+            result => result.during(|| format!("set the supplementary groups {:?}", self.groups))?,
+        }
+        let (uid, gid) = (self.uid, self.gid);
+        set_thread_res_gid(gid, gid, gid).map_err(|errno| refused("group", gid.as_raw(), errno))?;
+        set_thread_res_uid(uid, uid, uid).map_err(|errno| refused("user", uid.as_raw(), errno))?;
         umask(self.umask);
         Ok(())
     }
+}
+
+fn refused(what: &str, id: u32, errno: Errno) -> Error {
+    let hint = if errno == Errno::INVAL { ": it is not mapped in the container's user namespace" } else { "" };
+    Error::system(format!("become {what} {id}{hint}"), errno)
 }

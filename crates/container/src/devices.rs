@@ -6,16 +6,19 @@ use oci::DeviceKind;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{
-        AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fstat, makedev, mknodat, openat2,
-        statat, symlinkat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fstat, makedev, mknodat,
+        openat2, statat, symlinkat,
     },
     io::Errno,
+    mount::{MountFlags, OpenTreeFlags, mount, open_tree},
 };
 
 use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
+    gathered,
+    mounts::{SCRATCH, attach},
     text::inner_path,
 };
 
@@ -42,7 +45,7 @@ const SYMLINKS: [(&CStr, &CStr); 5] = [
 ];
 
 /// A device of the spec.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Device {
     folder: CString,
     name: CString,
@@ -67,12 +70,18 @@ impl Devices {
         Ok(Self { spec: wanted.map(Device::parse).collect::<Result<_, _>>()?, none: bind_dev })
     }
 
-    /// In the child, inside the root, with an empty umask.
-    pub(crate) fn make(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+    /// In the child, inside the root, with an empty umask. `gathered`: what to bind in place of making nodes.
+    pub(crate) fn make(&self, root: BorrowedFd<'_>, gathered: Option<&[OwnedFd]>) -> Result<(), Error> {
         if self.none {
             return Ok(());
         }
         let dev = destination::find_or_make(root, c"/dev", Shape::Folder)?;
+        if let Some(nodes) = gathered {
+            bind_all(root, self.all(), nodes)?;
+            make_symlinks(dev.as_fd())?;
+            descriptors::leave(dev);
+            return Ok(());
+        }
         for (name, major, minor) in DEFAULT {
             if self.spec.iter().any(|device| device.folder.as_c_str() == c"/dev" && device.name.as_c_str() == name) {
                 continue;
@@ -81,16 +90,86 @@ impl Devices {
             make_node(dev.as_fd(), name, (FileType::CharacterDevice, mode, makedev(major, minor)))
                 .during(|| format!("create device /dev/{}", name.to_string_lossy()))?;
         }
-        for (name, target) in SYMLINKS {
-            match symlinkat(target, &dev, name) {
-                Err(Errno::EXIST) => {}
-                result => result.during(|| format!("create symlink /dev/{}", name.to_string_lossy()))?,
-            }
-        }
+        make_symlinks(dev.as_fd())?;
         self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))?;
         descriptors::leave(dev);
         Ok(())
     }
+}
+
+impl Devices {
+    /// All, the default ones first, as the spec has them.
+    fn all(&self) -> Vec<Device> {
+        let default = DEFAULT.iter().filter(|(name, ..)| {
+            !self.spec.iter().any(|device| device.folder.as_c_str() == c"/dev" && device.name.as_c_str() == *name)
+        });
+        let default = default.map(|(name, major, minor)| Device {
+            folder: c"/dev".into(),
+            name: (*name).into(),
+            kind: FileType::CharacterDevice,
+            number: makedev(*major, *minor),
+            mode: Mode::from_raw_mode(0o666),
+            owner: None,
+        });
+        default.chain(self.spec.iter().cloned()).collect()
+    }
+
+    /// Root of the machine, before a user namespace is entered: nodes on a tmpfs that nobody sees, to be bound into the
+    /// container one by one.
+    pub(crate) fn make_apart(&self, owner: impl Fn(Uid, Gid) -> (Uid, Gid)) -> Result<Vec<OwnedFd>, Error> {
+        if self.none {
+            return Ok(Vec::new());
+        }
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount(c"tmpfs", SCRATCH, c"tmpfs", flags, None).during(|| "mount a tmpfs to make devices on")?;
+        let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat2(CWD, SCRATCH, open, Mode::empty(), ResolveFlags::empty())
+            .during(|| "open the tmpfs to make devices on")?;
+        let mut trees = Vec::new();
+        for (number, device) in self.all().into_iter().enumerate() {
+            let name = crate::text::c_string("linux.devices", &number.to_string())?;
+            let (uid, gid) = device.owner.unwrap_or((Uid::ROOT, Gid::ROOT));
+            let node = Device { name: name.clone(), owner: Some(owner(uid, gid)), ..device };
+            node.make_in(folder.as_fd())?;
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            trees.push(open_tree(&folder, &name, flags).during(|| "clone a device for the container")?);
+        }
+        Ok(trees)
+    }
+
+    /// Who may not make nodes binds the host's.
+    pub(crate) fn clone_hosts(&self) -> Result<Vec<OwnedFd>, Error> {
+        if self.none {
+            return Ok(Vec::new());
+        }
+        let clone = |device: &Device| {
+            let path = device.path();
+            gathered::clone(&path, false).map_err(|error| {
+                error.within(format!("device {path:?}: without rights to make device nodes the host's must be bound"))
+            })
+        };
+        self.all().iter().map(clone).collect()
+    }
+}
+
+fn make_symlinks(dev: BorrowedFd<'_>) -> Result<(), Error> {
+    for (name, target) in SYMLINKS {
+        match symlinkat(target, dev, name) {
+            Err(Errno::EXIST) => {}
+            result => result.during(|| format!("create symlink /dev/{}", name.to_string_lossy()))?,
+        }
+    }
+    Ok(())
+}
+
+fn bind_all(root: BorrowedFd<'_>, devices: Vec<Device>, nodes: &[OwnedFd]) -> Result<(), Error> {
+    for (device, node) in devices.iter().zip(nodes) {
+        let path = device.path();
+        let place = destination::find_or_make(root, &path, Shape::File)?;
+        attach(node.as_fd(), place.as_fd()).during(|| format!("bind the device {path:?}"))?;
+        descriptors::leave(place);
+    }
+    Ok(())
 }
 
 impl Device {
@@ -124,7 +203,6 @@ impl Device {
     }
 
     fn make(&self, root: BorrowedFd<'_>, dev: BorrowedFd<'_>) -> Result<(), Error> {
-        let path = || format!("create device {}/{}", self.folder.to_string_lossy(), self.name.to_string_lossy());
         let other;
         let folder = if self.folder.as_c_str() == c"/dev" {
             dev
@@ -132,6 +210,18 @@ impl Device {
             other = destination::find_or_make(root, &self.folder, Shape::Folder)?;
             other.as_fd()
         };
+        self.make_in(folder)
+    }
+
+    fn path(&self) -> CString {
+        let folder = self.folder.to_bytes();
+        let folder = if folder == b"/" { &[][..] } else { folder };
+        // Neither part has a NUL byte.
+        CString::new([folder, b"/", self.name.to_bytes()].concat()).unwrap_or_default()
+    }
+
+    fn make_in(&self, folder: BorrowedFd<'_>) -> Result<(), Error> {
+        let path = || format!("create device {}/{}", self.folder.to_string_lossy(), self.name.to_string_lossy());
         make_node(folder, &self.name, (self.kind, self.mode, self.number)).during(path)?;
         if let Some((uid, gid)) = self.owner {
             chownat(folder, self.name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).during(path)?;

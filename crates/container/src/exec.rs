@@ -7,11 +7,12 @@ use rustix::{
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
-use syscall::clone::Clone3;
+use syscall::clone::{Child, Clone3};
 
 use crate::{
-    Error, Nascent, Stdio,
+    Error, Nascent, Stdio, descriptors,
     error::During,
+    forerunner,
     init::{detach_from_parent, still_needed},
     namespaces::with_children_in,
     process::{Last, Process, Ready},
@@ -26,11 +27,27 @@ const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
     .union(ThreadNameSpaceType::NETWORK)
     .union(ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION)
     .union(ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME)
-    .union(ThreadNameSpaceType::CONTROL_GROUP);
+    .union(ThreadNameSpaceType::CONTROL_GROUP)
+    .union(ThreadNameSpaceType::TIME);
 
-/// A command in a running container: one fork. `group` is the group to be born in: the container's, or one made by
-/// `Group::exec_group` of it; `init` is the pidfd of the container's init. The caller must be single-threaded: the PID namespace of its
-/// children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
+/// The container of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The pidfd of its init.
+    pub init: BorrowedFd<'a>,
+    /// Whether it has a user namespace of its own (new or joined): entered first, and its root is who enters the others.
+    pub user_namespace: bool,
+}
+
+impl<'a> From<BorrowedFd<'a>> for Target<'a> {
+    fn from(init: BorrowedFd<'a>) -> Self {
+        Self { init, user_namespace: false }
+    }
+}
+
+/// A command in a running container: one fork (two with a user namespace). `group` is the group to be born in: the
+/// container's, or one made by `Group::exec_group` of it; `target` is the container, or the pidfd of its init. The caller
+/// must be single-threaded: the PID namespace of its children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
 /// execve: there is no `start`.
 ///
 /// Needs Linux 5.8 (setns by pidfd).
@@ -38,14 +55,14 @@ const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process or the seccomp program; `System`: the container is not
 /// running, or the clone failed. A group of `Group::exec_group` is removed then.
-pub fn exec(
+pub fn exec<'a>(
     group: cgroup::Group,
-    init: BorrowedFd<'_>,
+    target: impl Into<Target<'a>>,
     process: &oci::Process,
     stdio: Stdio,
     seccomp: Option<&seccomp::Program>,
 ) -> Result<Nascent, Error> {
-    match clone_command(&group, init, process, stdio, seccomp) {
+    match clone_command(&group, target.into(), process, stdio, seccomp) {
         Ok((child, socket)) => Ok(Nascent::new(child, socket, group, false)),
         Err(error) => {
             if group.is_exec_group() {
@@ -59,17 +76,21 @@ pub fn exec(
 
 fn clone_command(
     group: &cgroup::Group,
-    init: BorrowedFd<'_>,
+    target: Target<'_>,
     process: &oci::Process,
     stdio: Stdio,
     seccomp: Option<&seccomp::Program>,
-) -> Result<(syscall::clone::Child, rustix::fd::OwnedFd), Error> {
-    let process = Process::parse(process, &oci::Linux::default(), seccomp.cloned(), &mut Vec::new())?;
+) -> Result<(Child, rustix::fd::OwnedFd), Error> {
+    let process = Process::parse(process, &linux_of(target), seccomp.cloned(), &mut Vec::new())?;
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
     let (ours, childs) = sync::pair()?;
     let sync = ChildEnd::new(childs, None);
-    let command = Command { process: &process, stdio: &stdio, joiner: &joiner, init, sync: &sync };
+    let command = Command { process: &process, stdio: &stdio, joiner: &joiner, target, sync: &sync, proc: None };
+    if target.user_namespace {
+        return Ok((command.clone_inside(group, ours.as_fd())?, ours));
+    }
+    let init = target.init;
     let moved_by_systemd = Cell::new(false);
     let child = with_children_in(init, || {
         let born = Clone3 { namespaces: None, cgroup: joiner.v2_dir() }.fork(|| command.run());
@@ -89,7 +110,13 @@ fn clone_command(
     Ok((child, ours))
 }
 
-fn place(group: &cgroup::Group, child: &syscall::clone::Child, socket: BorrowedFd<'_>) -> Result<(), Error> {
+/// What the process is checked against.
+fn linux_of(target: Target<'_>) -> oci::Linux {
+    let user = oci::Namespace { kind: oci::NamespaceType::User, path: None };
+    oci::Linux { namespaces: target.user_namespace.then_some(user).into_iter().collect(), ..oci::Linux::default() }
+}
+
+fn place(group: &cgroup::Group, child: &Child, socket: BorrowedFd<'_>) -> Result<(), Error> {
     let Err(error) = group.attach(child.pid) else {
         // One that is gone already says why to who listens next.
         let _ = sync::go(socket);
@@ -101,12 +128,15 @@ fn place(group: &cgroup::Group, child: &syscall::clone::Child, socket: BorrowedF
 }
 
 /// What the child has.
+#[derive(Clone, Copy)]
 struct Command<'a> {
     process: &'a Process,
     stdio: &'a Stdio,
     joiner: &'a cgroup::Joiner,
-    init: BorrowedFd<'a>,
+    target: Target<'a>,
     sync: &'a ChildEnd,
+    /// The runtime's own, of who was in the container when it was cloned.
+    proc: Option<&'a Procfs>,
 }
 
 impl Command<'_> {
@@ -115,6 +145,36 @@ impl Command<'_> {
         match self.sync.wait_for_go() {
             Ok(()) => self.run(),
             Err(_) => 1,
+        }
+    }
+
+    /// With a user namespace: somebody goes ahead and enters it.
+    fn clone_inside(&self, group: &cgroup::Group, socket: BorrowedFd<'_>) -> Result<Child, Error> {
+        let ahead = |end: &ChildEnd, run: fn(&Command<'_>) -> i32| {
+            let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
+            descriptors::keep_only(
+                needed.chain([self.target.init, self.sync.as_fd(), end.as_fd()]),
+                self.stdio.preserve,
+            )?;
+            let proc = Procfs::open()?;
+            self.process.oom_score_adj.apply(&proc)?;
+            self.process.raise_limits()?;
+            forerunner::enter_with_user_namespace(self.target.init, JOINED | ThreadNameSpaceType::PROCESS_ID)?;
+            let inside = Command { proc: Some(&proc), ..*self };
+            Clone3::default().fork_sibling(|| run(&inside)).during(|| "clone the command")
+        };
+        let clone = Clone3 { namespaces: None, cgroup: self.joiner.v2_dir() };
+        match forerunner::send(clone, |end| ahead(end, |command| command.run())) {
+            // A user's command from outside of what was delegated to them.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && group.unit_name().is_some() => {
+                let sent = forerunner::send(Clone3::default(), |end| ahead(end, |command| command.run_when_placed()));
+                let child = sent.during(|| "clone the forerunner of the command")?.bring(None)?;
+                place(group, &child, socket)?;
+                Ok(child)
+            }
+            sent => {
+                sent.during(|| format!("clone the forerunner of the command into cgroup {}", group.path()))?.bring(None)
+            }
         }
     }
 
@@ -132,18 +192,28 @@ impl Command<'_> {
 
     fn set_up(&self) -> Result<Ready<'_>, Error> {
         let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
-        detach_from_parent(needed.chain([self.init, self.sync.as_fd()]), self.stdio.preserve)?;
+        let needed = needed.chain(self.proc.map(AsFd::as_fd));
+        detach_from_parent(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve)?;
         self.process.affinity.before_joining()?;
         self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
         self.process.affinity.after_joining()?;
-        let proc = Procfs::open()?;
-        self.process.oom_score_adj.apply(&proc)?;
-        self.enter_container()?;
+        let opened;
+        let proc = match self.proc {
+            Some(proc) => proc,
+            None => {
+                opened = Procfs::open()?;
+                &opened
+            }
+        };
+        if !self.target.user_namespace {
+            self.process.oom_score_adj.apply(proc)?;
+            self.enter_container()?;
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, c"/", flags, Mode::empty()).during(|| "open the container's root")?;
         let root = ManuallyDrop::new(root);
         let terminal = match self.process.terminal {
-            Some(size) => Some(terminal::open(root.as_fd(), &proc, size)?),
+            Some(size) => Some(terminal::open(root.as_fd(), proc, size)?),
             None => None,
         };
         if let Some(terminal) = &terminal {
@@ -152,14 +222,17 @@ impl Command<'_> {
         standard::apply(self.stdio, terminal.as_ref(), root.as_fd(), self.process.uid())?;
         let keep = still_needed(self.sync, self.joiner, terminal.as_ref());
         let last = Last { keep, preserve: self.stdio.preserve, admin: false };
-        let ready = self.process.become_user(root.as_fd(), &proc, &last)?;
+        let ready = self.process.become_user(root.as_fd(), proc, &last)?;
         terminal::hand_over(terminal, self.sync)?;
         Ok(ready)
     }
 
     /// setns(2) with a mount namespace also sets root and working directory to its root, which is the container's.
     fn enter_container(&self) -> Result<(), Error> {
-        match move_into_thread_name_spaces(self.init, JOINED) {
+        match move_into_thread_name_spaces(self.target.init, JOINED) {
+            // A kernel without time namespaces.
+            Err(Errno::INVAL) => move_into_thread_name_spaces(self.target.init, JOINED - ThreadNameSpaceType::TIME)
+                .during(|| "join the container's namespaces"),
             Err(Errno::SRCH) => {
                 Err(Error::system("join the container's namespaces: the container is not running", Errno::SRCH))
             }

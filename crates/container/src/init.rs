@@ -12,6 +12,7 @@ use crate::{
     Error, Plan, descriptors,
     destination::{self, Shape},
     error::During,
+    gathered::Gathered,
     hooks, mounts, namespaces,
     process::{Last, Ready},
     procfs::Procfs,
@@ -28,6 +29,10 @@ pub(crate) struct Birth<'a> {
     pub(crate) in_all_groups: bool,
     /// Whether it must wait to be told that it is.
     pub(crate) gate: bool,
+    /// Whether somebody went ahead ([`crate::forerunner`]), and did what needs the caller's rights.
+    pub(crate) forerun: bool,
+    /// What that one brought.
+    pub(crate) gathered: Option<&'a Gathered>,
 }
 
 /// The whole life of the child; returns only when it failed, or when nobody is left who could start it.
@@ -43,13 +48,16 @@ pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
 
 fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
+    let needed = needed.chain(birth.gathered.into_iter().flat_map(Gathered::descriptors));
     detach_from_parent(needed, plan.stdio.preserve)?;
     if birth.gate {
         birth.sync.wait_for_go()?;
     }
     birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
     let proc = Procfs::open()?;
-    plan.process.oom_score_adj.apply(&proc)?;
+    if !birth.forerun {
+        plan.process.oom_score_adj.apply(&proc)?;
+    }
     plan.namespaces.enter()?;
     plan.host_names.apply()?;
     if plan.namespaces.new_cgroup && birth.in_all_groups {
@@ -57,7 +65,9 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     }
     plan.root.part_from_host()?;
     let root = ManuallyDrop::new(plan.root.take()?);
-    let made = plan.mounts.make()?;
+    let here = gather_here(plan, birth)?;
+    let gathered = birth.gathered.or(here.as_deref());
+    let made = plan.mounts.make(gathered)?;
     plan.root.part_from_host_at_last()?;
     if !plan.hooks.before_pivot() {
         rootfs::enter(root.as_fd())?;
@@ -67,7 +77,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     }
     made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
     descriptors::leave(made);
-    plan.devices.make(root.as_fd())?;
+    plan.devices.make(root.as_fd(), gathered.map(|gathered| gathered.devices.as_slice()))?;
     if plan.hooks.before_pivot() {
         run_hooks(plan, birth, &proc)?;
         rootfs::pivot(root.as_fd())?;
@@ -111,6 +121,14 @@ pub(crate) fn still_needed<'a>(
     let folder = joiner.v2_dir().map(|fd| fd.as_raw_fd());
     let groups = joiner.descriptors().filter(|fd| Some(fd.as_raw_fd()) != folder);
     groups.chain(sync.descriptors()).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
+}
+
+/// A caller without the machine's rights has what it may have of the host's only now, in the container's namespaces.
+fn gather_here(plan: &Plan, birth: &Birth<'_>) -> Result<Option<ManuallyDrop<Gathered>>, Error> {
+    if plan.rights.nodes || birth.gathered.is_some() {
+        return Ok(None);
+    }
+    Gathered::of(plan).map(ManuallyDrop::new).map(Some)
 }
 
 /// The container is whole but for what is hidden from it, and the host's files are still there.

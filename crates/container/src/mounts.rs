@@ -3,7 +3,7 @@
 //! inside.
 
 mod bind;
-mod cgroup;
+pub(crate) mod cgroup;
 mod copy_up;
 pub(crate) mod filesystem;
 pub(crate) mod option;
@@ -25,6 +25,7 @@ use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
+    gathered::Gathered,
     text::{c_string, inner_path},
 };
 
@@ -46,6 +47,10 @@ enum Kind {
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Mounts(Vec<Mount>);
+
+/// Where file systems are mounted for a moment to clone parts of them: in the child's private mount namespace, below the old
+/// root, which is dropped before the container's root is shown to anybody. Its procfs is held by descriptor.
+pub(crate) const SCRATCH: &CStr = c"/proc";
 
 /// File systems whose files take `linux.mountLabel`.
 const LABELLED: [&str; 2] = ["tmpfs", "devpts"];
@@ -103,13 +108,22 @@ impl Mounts {
         self.0.iter().any(|mount| mount.destination.as_c_str() == path)
     }
 
+    /// What init could not have of v1 cgroup trees, for each mount of them.
+    pub(crate) fn gather_groups(&self, whole: bool) -> Result<Vec<(usize, cgroup::Groups)>, Error> {
+        let trees = self.0.iter().enumerate().filter_map(|(index, mount)| match &mount.kind {
+            Kind::CgroupV1(trees) => Some((index, trees)),
+            _ => None,
+        });
+        trees.map(|(index, trees)| Ok((index, trees.gather(whole)?))).collect()
+    }
+
     /// Makes every mount, detached; the v1 cgroup trees last, they cover `/proc` of the old root.
-    pub(crate) fn make(&self) -> Result<Vec<Made<'_>>, Error> {
+    pub(crate) fn make(&self, gathered: Option<&Gathered>) -> Result<Vec<Made<'_>>, Error> {
         let mut made = Vec::with_capacity(self.0.len());
         for late in [false, true] {
             for (index, mount) in self.0.iter().enumerate() {
                 if matches!(mount.kind, Kind::CgroupV1(_)) == late {
-                    made.push((index, mount.make()?));
+                    made.push((index, mount.make(gathered.and_then(|gathered| gathered.groups(index)))?));
                 }
             }
         }
@@ -157,7 +171,7 @@ impl Mount {
         Ok(Self { destination, kind, options })
     }
 
-    fn make(&self) -> Result<Made<'_>, Error> {
+    fn make(&self, groups: Option<&cgroup::Groups>) -> Result<Made<'_>, Error> {
         let made = match &self.kind {
             Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (tree, shape, None)),
             // A read-only tmpfs is filled first.
@@ -168,7 +182,7 @@ impl Mount {
             }
             Kind::New(fs) => fs.make(&self.options).map(|tree| (tree, Shape::Folder, None)),
             Kind::CgroupV1(trees) => {
-                cgroup::make_v1(trees, &self.options).map(|(root, v1)| (root, Shape::Folder, Some(v1)))
+                cgroup::make_v1(trees, &self.options, groups).map(|(root, v1)| (root, Shape::Folder, v1))
             }
         };
         let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
@@ -192,7 +206,7 @@ pub(crate) struct Made<'a> {
     mount: &'a Mount,
     tree: OwnedFd,
     shape: Shape,
-    v1: Option<V1Mount<'a>>,
+    v1: Option<V1Mount>,
 }
 
 impl Made<'_> {

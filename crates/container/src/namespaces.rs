@@ -10,7 +10,7 @@ use rustix::{
     thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces},
 };
 
-use crate::{Error, error::During};
+use crate::{Error, error::During, id_mappings::IdMappings, user_namespace::UserNamespace};
 
 /// The PID namespace that the child is born in.
 #[derive(Debug)]
@@ -23,10 +23,25 @@ pub(crate) enum PidNamespace {
     Join(OwnedFd),
 }
 
+/// The mount namespace that the container's mounts are made in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountNamespace {
+    /// A new one.
+    New,
+    /// Somebody else's, whose root becomes the container's.
+    Joined,
+    /// The caller's: it sees the container's mounts, on the root's path.
+    Same,
+}
+
 /// Which namespaces are new and which are joined.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     pub(crate) pid: PidNamespace,
+    pub(crate) user: UserNamespace,
+    pub(crate) mount: MountNamespace,
+    /// Whether there is a new time namespace: made for the children of who makes it.
+    new_time: bool,
     /// Whether there is a new cgroup namespace: made by itself, when the child is in its groups.
     pub(crate) new_cgroup: bool,
     new: UnshareFlags,
@@ -37,19 +52,19 @@ pub(crate) struct Namespaces {
 
 impl Namespaces {
     /// Opens what is to be joined and checks that it is what it should be.
-    pub(crate) fn parse(
-        entries: &[oci::Namespace],
-        mut given: BTreeMap<NamespaceType, OwnedFd>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn parse(linux: &oci::Linux, mut given: BTreeMap<NamespaceType, OwnedFd>) -> Result<Self, Error> {
         let mut result = Self {
             pid: PidNamespace::Same,
+            user: UserNamespace::Same,
+            mount: MountNamespace::Same,
+            new_time: false,
             new_cgroup: false,
             new: UnshareFlags::empty(),
             join: Vec::new(),
             staging: None,
         };
         let mut seen = Vec::new();
-        for entry in entries {
+        for entry in &linux.namespaces {
             if seen.contains(&entry.kind) {
                 return Err(Error::invalid(format!("linux.namespaces: {} is there twice", name(entry.kind))));
             }
@@ -59,26 +74,44 @@ impl Namespaces {
                 (None, None | Some("")) => None,
                 (None, Some(path)) => Some(open(entry.kind, path)?),
             };
-            result.add(entry.kind, fd)?;
+            result.add(entry.kind, fd, linux)?;
         }
         for (kind, fd) in given {
-            result.add(kind, Some(fd))?;
+            result.add(kind, Some(fd), linux)?;
         }
-        if !result.new.contains(UnshareFlags::NEWNS) {
-            return Err(Error::invalid("linux.namespaces: a new mount namespace is needed, the root is made in it"));
+        // Whoever joins a mount namespace sees its paths from then on.
+        result.join.sort_by_key(|(kind, _)| *kind == NamespaceType::Mount);
+        if result.user.mappings().is_none() && !(linux.uid_mappings.is_empty() && linux.gid_mappings.is_empty()) {
+            // Engines repeat the maps of a namespace that is joined.
+            if !result.user.is_other() {
+                return Err(Error::invalid("linux.uidMappings: linux.namespaces has no user namespace"));
+            }
         }
         Ok(result)
     }
 
-    fn add(&mut self, kind: NamespaceType, fd: Option<OwnedFd>) -> Result<(), Error> {
-        let later = |what| Err(Error::invalid(format!("linux.namespaces: {what} is not supported yet")));
+    fn add(&mut self, kind: NamespaceType, fd: Option<OwnedFd>, linux: &oci::Linux) -> Result<(), Error> {
         if let Some(fd) = &fd {
             check_kind(kind, fd.as_fd())?;
         }
         match (kind, fd) {
-            (NamespaceType::User, _) => return later("a user namespace"),
-            (NamespaceType::Time, _) => return later("a time namespace"),
-            (NamespaceType::Mount, Some(_)) => return later("joining a mount namespace"),
+            (NamespaceType::User, None) => {
+                let mappings = IdMappings::parse("linux", &linux.uid_mappings, &linux.gid_mappings)?;
+                self.user = UserNamespace::New(mappings.with_root()?);
+            }
+            // The kernel refuses to enter the own one again.
+            (NamespaceType::User, Some(fd)) if is_own(kind, &fd)? => {}
+            (NamespaceType::User, Some(fd)) => self.user = UserNamespace::Join(fd),
+            (NamespaceType::Time, None) => self.new_time = true,
+            (NamespaceType::Mount, Some(fd)) if is_own(kind, &fd)? => {}
+            (NamespaceType::Mount, Some(fd)) => {
+                self.mount = MountNamespace::Joined;
+                self.join.push((kind, fd));
+            }
+            (NamespaceType::Mount, None) => {
+                self.mount = MountNamespace::New;
+                self.new |= UnshareFlags::NEWNS;
+            }
             (NamespaceType::Pid, None) => self.pid = PidNamespace::New,
             (NamespaceType::Pid, Some(fd)) => self.pid = PidNamespace::Join(fd),
             (NamespaceType::Cgroup, None) => self.new_cgroup = true,
@@ -93,8 +126,21 @@ impl Namespaces {
         match kind {
             NamespaceType::Pid => !matches!(self.pid, PidNamespace::Same),
             NamespaceType::Cgroup => self.new_cgroup || self.joins(kind),
+            NamespaceType::User => self.user.is_other(),
+            NamespaceType::Time => self.new_time || self.joins(kind),
             kind => self.new.bits() & flag(kind).bits() != 0 || self.joins(kind),
         }
+    }
+
+    /// Whether somebody must run ahead of the container's init: only the children of who enters a user namespace can be in
+    /// a PID namespace that it owns, and only the children of who makes a time namespace are in it.
+    pub(crate) fn need_forerunner(&self) -> bool {
+        self.user.is_other() || self.new_time
+    }
+
+    /// Whether there is a new time namespace.
+    pub(crate) fn new_time(&self) -> bool {
+        self.new_time
     }
 
     fn joins(&self, kind: NamespaceType) -> bool {
@@ -106,6 +152,13 @@ impl Namespaces {
         self.join.iter().map(|(_, fd)| fd).chain(&self.staging).map(AsFd::as_fd)
     }
 
+    /// What the forerunner needs beside.
+    pub(crate) fn forerunners_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let user = if let UserNamespace::Join(fd) = &self.user { Some(fd) } else { None };
+        let pid = if let PidNamespace::Join(fd) = &self.pid { Some(fd) } else { None };
+        user.into_iter().chain(pid).map(AsFd::as_fd)
+    }
+
     /// The new mount namespace is to be a copy of this one.
     pub(crate) fn stage(&mut self, staging: OwnedFd) -> Result<(), Error> {
         check_kind(NamespaceType::Mount, staging.as_fd())?;
@@ -113,15 +166,12 @@ impl Namespaces {
         Ok(())
     }
 
-    /// In the child: joins, then makes the new ones, all but PID and cgroup.
+    /// In the child: joins, then makes the new ones, all but PID, cgroup, user and time.
     pub(crate) fn enter(&self) -> Result<(), Error> {
-        for (kind, fd) in &self.join {
-            move_into_thread_name_spaces(fd.as_fd(), flag(*kind))
-                .during(|| format!("join the {} namespace", name(*kind)))?;
-        }
-        if let Some(staging) = &self.staging {
-            move_into_thread_name_spaces(staging.as_fd(), ThreadNameSpaceType::MOUNT)
-                .during(|| "enter the staging mount namespace")?;
+        // Whoever has one is its child and in these already.
+        if !self.need_forerunner() {
+            self.join.iter().try_for_each(|(kind, fd)| join(*kind, fd))?;
+            self.enter_staging()?;
         }
         syscall::clone::unshare_process(self.new).during(|| format!("make new namespaces ({:?})", self.new))?;
         if self.new.contains(UnshareFlags::NEWNET) {
@@ -131,6 +181,63 @@ impl Namespaces {
         }
         Ok(())
     }
+}
+
+impl Namespaces {
+    /// Moves into the mount namespace to copy, if there is one.
+    pub(crate) fn enter_staging(&self) -> Result<(), Error> {
+        match &self.staging {
+            Some(staging) => move_into_thread_name_spaces(staging.as_fd(), ThreadNameSpaceType::MOUNT)
+                .during(|| "enter the staging mount namespace"),
+            None => Ok(()),
+        }
+    }
+
+    /// In the forerunner, with its caller's rights: joins what these reach, which is what is owned by a user namespace that
+    /// the caller has rights in. What is left is owned by the one that it enters next.
+    pub(crate) fn join_with_callers_rights(&self) -> Result<Vec<NamespaceType>, Error> {
+        let mut left = Vec::new();
+        for (kind, fd) in self.joined() {
+            match move_into_thread_name_spaces(fd, flag(kind)) {
+                Err(Errno::PERM) => left.push(kind),
+                result => result.during(|| format!("join the {} namespace", name(kind)))?,
+            }
+        }
+        Ok(left)
+    }
+
+    /// In the forerunner, in the container's user namespace.
+    pub(crate) fn join_the_rest(&self, left: &[NamespaceType]) -> Result<(), Error> {
+        self.joined().filter(|(kind, _)| left.contains(kind)).try_for_each(|(kind, fd)| {
+            move_into_thread_name_spaces(fd, flag(kind)).during(|| {
+                format!(
+                    "join the {} namespace, which neither the caller nor the container's user namespace owns",
+                    name(kind)
+                )
+            })
+        })
+    }
+
+    fn joined(&self) -> impl Iterator<Item = (NamespaceType, BorrowedFd<'_>)> {
+        let pid = match &self.pid {
+            PidNamespace::Join(fd) => Some((NamespaceType::Pid, fd.as_fd())),
+            _ => None,
+        };
+        pid.into_iter().chain(self.join.iter().map(|(kind, fd)| (*kind, fd.as_fd())))
+    }
+}
+
+fn join(kind: NamespaceType, fd: &OwnedFd) -> Result<(), Error> {
+    move_into_thread_name_spaces(fd.as_fd(), flag(kind)).during(|| format!("join the {} namespace", name(kind)))
+}
+
+/// Whether this is the namespace that the caller is in.
+fn is_own(kind: NamespaceType, fd: &OwnedFd) -> Result<bool, Error> {
+    let file = if kind == NamespaceType::User { "user" } else { "mnt" };
+    let path = format!("/proc/self/ns/{file}");
+    let own = rustix::fs::stat(path.as_str()).during(|| format!("ask what {path} is"))?;
+    let given = rustix::fs::fstat(fd).during(|| format!("ask what the {} namespace is", name(kind)))?;
+    Ok((own.st_dev, own.st_ino) == (given.st_dev, given.st_ino))
 }
 
 /// In the child, when it is in all its groups: a cgroup namespace that has them as its roots.

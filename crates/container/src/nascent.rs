@@ -81,6 +81,7 @@ impl Nascent {
             Said::Nothing => Ok(Progress::Pending),
             Said::Failed(error) => Err(error),
             Said::NamespacesMade => Ok(Progress::NamespacesMade),
+            Said::Unmapped | Said::Born(..) => Err(self.ended_early()),
             Said::Ready(terminal) => {
                 if self.wait == Wait::Nothing {
                     self.wait = Wait::Over;

@@ -7,12 +7,14 @@ use crate::{
     host_names::HostNames,
     masks::Masks,
     mounts::{Mounts, Surroundings},
-    namespaces::Namespaces,
+    namespaces::{MountNamespace, Namespaces},
     placement::Placement,
     process::Process,
+    rights::Rights,
     rootfs::Root,
     standard,
     sysctl::Sysctls,
+    time_offsets::TimeOffsets,
 };
 
 /// A spec that was checked whole: what [`create`](crate::create()) will do, in kernel words. Parsed once; below it nothing
@@ -32,6 +34,8 @@ pub struct Plan {
     pub(crate) stdio: Stdio,
     pub(crate) invocation: Invocation,
     pub(crate) hooks: Hooks,
+    pub(crate) time_offsets: TimeOffsets,
+    pub(crate) rights: Rights,
     warnings: Vec<String>,
 }
 
@@ -45,9 +49,11 @@ impl Plan {
         let mut warnings = Vec::new();
         let none = oci::Linux::default();
         let linux = spec.linux.as_ref().unwrap_or(&none);
-        refuse_what_is_not_there_yet(spec, linux)?;
+        check_version(spec)?;
         let process = spec.process.as_ref().ok_or_else(|| Error::invalid("process: is missing"))?;
-        let namespaces = Namespaces::parse(&linux.namespaces, inputs.namespaces)?;
+        let rights = Rights::find(inputs.invocation.staging.is_some())?;
+        let namespaces = Namespaces::parse(linux, inputs.namespaces)?;
+        let time_offsets = TimeOffsets::parse(&linux.time_offsets, &namespaces)?;
         let placement = Placement::parse(spec, linux, &inputs.invocation)?;
         let limits = cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default())
             .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
@@ -60,6 +66,9 @@ impl Plan {
             (None, None) => None,
         };
         let process = Process::parse(process, linux, seccomp, &mut warnings)?;
+        if let Some(mappings) = namespaces.user.mappings() {
+            process.check_mapped(mappings)?;
+        }
         check_terminal(&process, &mounts)?;
         Ok(Self {
             root: Root::parse(spec, inputs.rootfs)?,
@@ -75,20 +84,26 @@ impl Plan {
             process,
             invocation: inputs.invocation,
             hooks,
+            time_offsets,
+            rights,
             warnings,
         })
     }
 
     /// In the caller, last before the clone: what the child cannot reach by path is opened.
     pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
-        if let Some(staging) = self.invocation.staging.take()
-            && !self.hooks.before_pivot()
-        {
-            self.namespaces.stage(staging)?;
+        let staging = self.invocation.staging.take();
+        let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New && !self.hooks.before_pivot());
+        // The container's root may not pass every folder on the way, nor sees who joins a namespace the caller's files.
+        let other = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
+        if staging.is_some() || other && self.rights.mounts {
             self.root.open()?;
             self.mounts.open_sources(!self.root.wants_shared())?;
         }
-        Ok(())
+        match staging {
+            Some(staging) => self.namespaces.stage(staging),
+            None => Ok(()),
+        }
     }
 
     /// What was clamped, in words for a log.
@@ -107,13 +122,10 @@ impl Plan {
     }
 }
 
-fn refuse_what_is_not_there_yet(spec: &oci::Spec, linux: &oci::Linux) -> Result<(), Error> {
+fn check_version(spec: &oci::Spec) -> Result<(), Error> {
     let version = spec.oci_version.as_str();
     if !(version.is_empty() || version.starts_with("1.")) {
         return Err(Error::invalid(format!("ociVersion: {version:?} is not 1.x")));
-    }
-    if !linux.uid_mappings.is_empty() || !linux.gid_mappings.is_empty() {
-        return Err(Error::invalid("linux.uidMappings: a user namespace is not supported yet"));
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::{
     descriptors,
     error::During,
     home,
+    id_mappings::IdMappings,
     labels::Labels,
     memory_policy::MemoryPolicy,
     oom::OomScoreAdj,
@@ -64,6 +65,9 @@ impl Process {
     ) -> Result<Self, Error> {
         let own = capabilities::own()?;
         let may = own.contains(CapabilitySet::SYS_RESOURCE);
+        // Who enters a user namespace has all of them in it.
+        let other = linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User);
+        let own = if other { capabilities::all() } else { own };
         if spec.args.first().is_none_or(String::is_empty) {
             return Err(Error::invalid("process.args: is empty; the first names the command"));
         }
@@ -87,8 +91,18 @@ impl Process {
         })
     }
 
+    /// Whether all its ids have one outside of the user namespace.
+    pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
+        self.credentials.check_mapped(mappings)
+    }
+
     pub(crate) fn uid(&self) -> Uid {
         self.credentials.uid
+    }
+
+    /// In the forerunner: what inside of a user namespace is not permitted any more.
+    pub(crate) fn raise_limits(&self) -> Result<(), Error> {
+        self.rlimits.raise()
     }
 
     /// Everything up to the wait: becomes the user.

@@ -36,12 +36,17 @@ impl Procfs {
 
     /// Writes a file below, in one write. Nothing mounted over the way is followed.
     pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-        let file = openat2(self.root.as_fd(), path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        let file = self.open_file(path, OFlags::WRONLY)?;
         match rustix::io::write(&file, value.as_bytes())? {
             n if n == value.len() => Ok(()),
             _ => Err(Errno::IO),
         }
+    }
+
+    /// Opens a file below. Nothing mounted over the way is followed.
+    pub(crate) fn open_file(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+        openat2(self.root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
     /// Opens the file behind an `O_PATH` descriptor.

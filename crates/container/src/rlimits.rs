@@ -58,6 +58,18 @@ impl Rlimits {
         Ok(Self(limits))
     }
 
+    /// In the forerunner, with the caller's rights: inside of a user namespace nobody may raise a hard limit.
+    pub(crate) fn raise(&self) -> Result<(), Error> {
+        for (name, resource, limit) in &self.0 {
+            let now = getrlimit(*resource);
+            if now.maximum.is_some_and(|now| limit.maximum.is_none_or(|wanted| wanted > now)) {
+                let raised = Rlimit { maximum: limit.maximum, ..now };
+                setrlimit(*resource, raised).during(|| format!("raise {name} to {limit:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// In the child, as root, late: a small limit of open files would stop the set-up.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         for (name, resource, limit) in &self.0 {

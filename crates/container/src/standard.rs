@@ -50,6 +50,15 @@ pub(crate) fn apply(stdio: &Stdio, terminal: Option<&Terminal>, root: BorrowedFd
     Ok(())
 }
 
+/// In the forerunner of a container in a user namespace, with the caller's rights: gives them to the user that the
+/// container's is outside. Where that cannot be, they still work.
+pub(crate) fn give_outside(stdio: &Stdio, uid: Uid) {
+    let own = [stdin(), stdout(), stderr()];
+    for fd in own.into_iter().filter(|_| stdio.own).chain(descriptors(stdio)) {
+        let _ = give_to(fd, uid);
+    }
+}
+
 fn choose<'a>(
     terminal: Option<BorrowedFd<'a>>,
     given: &'a Option<OwnedFd>,

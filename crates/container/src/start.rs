@@ -22,7 +22,7 @@ pub fn start_waiting(socket: OwnedFd) -> Result<(), Error> {
             Said::Nothing => wait(&socket)?,
             Said::End => return Ok(()),
             Said::Failed(error) => return Err(error),
-            Said::NamespacesMade | Said::Ready(_) => {
+            Said::NamespacesMade | Said::Ready(_) | Said::Unmapped | Said::Born(..) => {
                 let message = "the container's child spoke out of turn".to_owned();
                 return Err(Error { kind: ErrorKind::System, message });
             }
@@ -30,7 +30,7 @@ pub fn start_waiting(socket: OwnedFd) -> Result<(), Error> {
     }
 }
 
-fn wait(socket: &OwnedFd) -> Result<(), Error> {
+pub(crate) fn wait(socket: &OwnedFd) -> Result<(), Error> {
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(Error::system("wait for the container to start", errno)),

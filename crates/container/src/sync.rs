@@ -13,6 +13,16 @@
 //!   │ ◀──────── end of file ────────────────│  execve closed its end: the command runs
 //! ```
 //!
+//! Where somebody runs ahead ([`crate::forerunner`]), it speaks to the parent over a pair of its own:
+//!
+//! ```text
+//! parent                                   forerunner
+//!   │ ◀──────── U ──────────────────────────│  unmapped: in its new user namespace; waits
+//!   │ ───────── G ─────────────────────────▶│  go: the maps are written
+//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec; the forerunner ends
+//!   │ ◀──────── E kind message ─────────────│  or a step failed: it ends
+//! ```
+//!
 //! The child of exec does not wait: `R` and the end of file follow each other.
 //!
 //! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`; from
@@ -34,6 +44,8 @@ use rustix::{
     },
 };
 
+use syscall::clone::Child;
+
 use crate::{Error, ErrorKind, error::During};
 
 /// Longest message of an error; a longer one is cut.
@@ -45,6 +57,8 @@ const START: u8 = b'S';
 const GO: u8 = b'G';
 const NAMESPACES: u8 = b'N';
 const LISTEN: u8 = b'L';
+const UNMAPPED: u8 = b'U';
+const BORN: u8 = b'B';
 
 /// The two ends: the parent's and the child's.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -57,6 +71,10 @@ pub(crate) enum Said {
     Nothing,
     /// Its namespaces are there; it waits for `go`.
     NamespacesMade,
+    /// It is in a new user namespace, and waits for `go`.
+    Unmapped,
+    /// What it ran ahead for: pid and pidfd.
+    Born(i32, OwnedFd),
     /// It is set up.
     Ready(Option<OwnedFd>),
     /// It failed and ends.
@@ -79,13 +97,18 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
             result => break result.during(|| "read from the container's child")?,
         }
     };
-    let terminal = ancillary.drain().find_map(|message| match message {
+    let fd = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
     match &data[..got.bytes] {
         [] => Ok(Said::End),
-        [READY, ..] => Ok(Said::Ready(terminal)),
+        [READY, ..] => Ok(Said::Ready(fd)),
+        [UNMAPPED] => Ok(Said::Unmapped),
+        [BORN, a, b, c, d] => match fd {
+            Some(fd) => Ok(Said::Born(i32::from_ne_bytes([*a, *b, *c, *d]), fd)),
+            None => Err(Error::system("receive the pidfd of the container's process", Errno::BADF)),
+        },
         [NAMESPACES, ..] => Ok(Said::NamespacesMade),
         [FAILED, kind, message @ ..] => {
             let kind = match kind {
@@ -168,18 +191,33 @@ impl ChildEnd {
         self.wait_for_go()
     }
 
+    /// Says that it is in a new user namespace, and waits until that has its maps.
+    pub(crate) fn wait_for_maps(&self) -> Result<(), Error> {
+        say(self.socket.as_fd(), UNMAPPED).during(|| "ask the parent for the maps of the user namespace")?;
+        self.wait_for_go()
+    }
+
+    /// Hands over what it ran ahead for.
+    pub(crate) fn born(&self, child: &Child) -> Result<(), Error> {
+        let [a, b, c, d] = child.pid.to_ne_bytes();
+        self.send_with(&[BORN, a, b, c, d], Some(child.pidfd.as_fd()))
+            .during(|| "hand the container's process over to the parent")
+    }
+
     /// Says that the set-up is done.
     pub(crate) fn ready(&self, terminal: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        self.send_with(&[READY], terminal).during(|| "tell the parent that the container is set up")
+    }
+
+    fn send_with(&self, data: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds: [BorrowedFd<'_>; 1];
-        if let Some(terminal) = terminal {
-            fds = [terminal];
+        if let Some(fd) = fd {
+            fds = [fd];
             ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         }
-        sendmsg(&self.socket, &[IoSlice::new(&[READY])], &mut ancillary, SendFlags::NOSIGNAL)
-            .during(|| "tell the parent that the container is set up")?;
-        Ok(())
+        sendmsg(&self.socket, &[IoSlice::new(data)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }
 
     /// Waits for the start; `false`: nobody is left who could give it.

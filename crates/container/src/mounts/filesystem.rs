@@ -1,14 +1,19 @@
 //! New instances of file systems, made detached: fsopen, fsconfig, fsmount.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
     io::Errno,
-    mount::{FsMountFlags, FsOpenFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+        fsopen,
+    },
 };
 
-use crate::{Error, descriptors, error::During, mounts::option::Options};
+use syscall::mount_attributes::MountAttributes;
+
+use crate::{Error, descriptors, error::During, gathered, mounts::option::Options};
 
 /// Options of the file systems every container has, so that a wrong word is told before anything is made.
 const KNOWN: [(&str, &[&str]); 7] = [
@@ -55,12 +60,14 @@ pub(crate) struct FileSystem {
 impl FileSystem {
     /// A detached mount of a new instance.
     pub(crate) fn make(&self, options: &Options) -> Result<OwnedFd, Error> {
-        let context = fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
-            Errno::NODEV => {
-                Error::system(format!("open file system {:?}: this kernel has none of that name", self.kind), errno)
+        let context = match (fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC), self.hosts_place()) {
+            (Err(Errno::PERM), Some(place)) => return self.bind_hosts(place, options),
+            (Err(Errno::NODEV), _) => {
+                let what = format!("open file system {:?}: this kernel has none of that name", self.kind);
+                return Err(Error::system(what, Errno::NODEV));
             }
-            errno => Error::system(format!("open file system {:?}", self.kind), errno),
-        })?;
+            (context, _) => context.during(|| format!("open file system {:?}", self.kind))?,
+        };
         if let Some(source) = &self.source {
             fsconfig_set_string(context.as_fd(), c"source", source.as_c_str())
                 .during(|| format!("set source {source:?} of {:?}", self.kind))?;
@@ -74,10 +81,47 @@ impl FileSystem {
             }
             .during(|| format!("set option {key}={} of {:?}", value.as_deref().unwrap_or(""), self.kind))?;
         }
-        fsconfig_create(context.as_fd()).during(|| format!("make a new {:?}", self.kind))?;
+        match (fsconfig_create(context.as_fd()), self.hosts_place()) {
+            (Err(Errno::PERM), Some(place)) => {
+                descriptors::leave(context);
+                return self.bind_hosts(place, options);
+            }
+            (created, _) => created.during(|| format!("make a new {:?}", self.kind))?,
+        }
         let tree = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.own.set)
             .during(|| format!("mount a new {:?} with {:?}", self.kind, options.own.set))?;
         descriptors::leave(context);
+        Ok(tree)
+    }
+
+    /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the queues): a
+    /// user namespace that does not own that may not make one.
+    fn hosts_place(&self) -> Option<&'static CStr> {
+        match self.kind.to_bytes() {
+            b"sysfs" => Some(c"/sys"),
+            b"proc" => Some(c"/proc"),
+            b"mqueue" => Some(c"/dev/mqueue"),
+            _ => None,
+        }
+    }
+
+    /// In place of a new one: what is shown is the same namespace.
+    fn bind_hosts(&self, place: &CStr, options: &Options) -> Result<OwnedFd, Error> {
+        let why = || {
+            format!(
+                "mount {:?} of a namespace that the container's user namespace does not own: bind the host's",
+                self.kind
+            )
+        };
+        let tree = gathered::clone(place, true).map_err(|error| error.within(why()))?;
+        let mut attributes =
+            MountAttributes { set: options.own.set & !MountAttrFlags::MOUNT_ATTR__ATIME, ..Default::default() };
+        if self.kind.as_c_str() == c"sysfs" {
+            attributes.set |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+        if !attributes.is_empty() {
+            attributes.apply(&tree, true).during(why)?;
+        }
         Ok(tree)
     }
 }

@@ -9,6 +9,7 @@ mod lifecycle;
 mod namespaces;
 mod refused;
 mod staging;
+mod user_namespaces;
 
 use crate::Case;
 
@@ -24,6 +25,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         namespaces::CASES,
         refused::CASES,
         staging::CASES,
+        user_namespaces::CASES,
     ]
     .into_iter()
     .flatten()

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgroup::{GroupPath, Hierarchies};
-use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio};
+use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio, Target};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsFd, OwnedFd},
@@ -151,10 +151,15 @@ impl Node {
 
     /// A command in a running container.
     pub(crate) fn exec(&self, target: &Nascent, process: &oci::Process) -> Result<Outcome, Error> {
+        self.exec_in(target, target.pidfd.as_fd().into(), process)
+    }
+
+    /// The same, with what is said of the container.
+    pub(crate) fn exec_in(&self, target: &Nascent, of: Target<'_>, process: &oci::Process) -> Result<Outcome, Error> {
         let mut stdio = Stdio::default();
         let output = Output::new(&mut stdio);
         let group = target.group.exec_group(&format!("exec-{}", self.number())).expect("exec group");
-        let mut nascent = container::exec(group, target.pidfd.as_fd(), process, stdio, None)?;
+        let mut nascent = container::exec(group, of, process, stdio, None)?;
         let result = next(&mut nascent).and_then(|progress| {
             assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
             next(&mut nascent)

@@ -28,7 +28,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("/linux/namespaces/0", json!({"type": "network"}), "network is there twice"),
         ("/linux/namespaces/0/path", json!("/none"), "open pid namespace \"/none\""),
         ("/linux/namespaces/0/path", json!("/proc/self/ns/net"), "given for pid is no such namespace"),
-        ("/linux/namespaces/4", json!({"type": "user"}), "a user namespace is not supported yet"),
+        ("/linux/namespaces/4", json!({"type": "user"}), "linux.uidMappings: is missing"),
         ("/linux/sysctl", json!({"kernel.panic": "1"}), "kernel.panic belongs to no namespace"),
         ("/linux/cgroupsPath", json!("../up"), "linux.cgroupsPath"),
         ("/linux/maskedPaths", json!(["proc"]), "linux.maskedPaths: \"proc\" is not absolute"),
