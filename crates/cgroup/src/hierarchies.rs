@@ -1,4 +1,4 @@
-use std::{io::Read, sync::Arc};
+use std::sync::Arc;
 
 use rustix::{
     fs::{CWD, Mode, OFlags},
@@ -35,13 +35,37 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Finds and opens what is mounted. Reads `/proc/self/mountinfo`, so call it in the host's mount namespace (or in one
-    /// where the trees are mounted), once.
+    /// Finds and opens what is mounted: call it in the host's mount namespace (or in one where the trees are mounted), once.
+    ///
+    /// Where every tree that the kernel has is where systemd mounts it, the host's mount table is not read: with thousands
+    /// of mounts that takes milliseconds.
     pub fn open() -> Result<Self, Error> {
-        let mut mountinfo = String::new();
-        std::fs::File::open("/proc/self/mountinfo")
-            .and_then(|mut file| file.read_to_string(&mut mountinfo))
-            .map_err(|source| Error::Io { operation: "read".into(), object: "/proc/self/mountinfo".into(), source })?;
+        match Self::open_usual()? {
+            Some(found) => Ok(found),
+            None => Self::open_mounted(),
+        }
+    }
+
+    /// The trees of `/proc/self/cgroup`, all in their usual places below `/sys/fs/cgroup`; else `None`.
+    fn open_usual() -> Result<Option<Self>, Error> {
+        let list = read_proc("/proc/self/cgroup")?;
+        let names: Vec<&str> = list.lines().filter_map(|line| line.split(':').nth(1)).collect();
+        let mut trees = Vec::with_capacity(names.len());
+        for name in &names {
+            let folder = match *name {
+                "" if names.len() == 1 => "",
+                "" => "/unified",
+                name => &format!("/{}", name.strip_prefix("name=").unwrap_or(name)),
+            };
+            let point = format!("/sys/fs/cgroup{folder}");
+            let Some(tree) = (Mount { point, v2: name.is_empty(), options: name }).open()? else { return Ok(None) };
+            trees.push(Arc::new(tree));
+        }
+        Ok((!trees.is_empty()).then(|| Self { trees: trees.into() }))
+    }
+
+    fn open_mounted() -> Result<Self, Error> {
+        let mountinfo = read_proc("/proc/self/mountinfo")?;
         let mut trees: Vec<Arc<Tree>> = Vec::new();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
             if !trees.iter().any(|tree| tree.name == mount.name())
@@ -136,6 +160,11 @@ impl Hierarchies {
     pub fn contains(&self, path: &GroupPath) -> bool {
         self.trees().any(|tree| tree.exists(path.relative()))
     }
+}
+
+fn read_proc(file: &str) -> Result<String, Error> {
+    let read = syscall::proc_file::read(file);
+    read.map_err(|source| Error::Io { operation: "read".into(), object: file.into(), source })
 }
 
 /// One line of mountinfo that is a cgroup mount.

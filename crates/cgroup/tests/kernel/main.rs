@@ -71,11 +71,19 @@ const V1_SYSTEMD: &[Test] = &[
     ("systemd::stop_ends_all", systemd::stop_ends_all),
 ];
 
+/// Another init than systemd.
+const NO_SYSTEMD: &[Test] = &[("systemd::none_is_told", systemd::none_is_told)];
+
 fn tests() -> impl Iterator<Item = &'static Test> {
     let v2 = cgroup::Hierarchies::open().expect("cgroup trees").layout() == cgroup::Layout::V2;
     let systemd = std::path::Path::new("/run/systemd/system").exists();
     let here = if v2 { V2 } else { HYBRID };
-    ANYWHERE.iter().chain(here).chain(if systemd && !v2 { V1_SYSTEMD } else { &[] })
+    let by_init = match systemd {
+        true if v2 => &[],
+        true => V1_SYSTEMD,
+        false => NO_SYSTEMD,
+    };
+    ANYWHERE.iter().chain(here).chain(by_init)
 }
 
 fn main() {

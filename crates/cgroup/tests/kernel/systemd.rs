@@ -263,3 +263,16 @@ pub(crate) fn v1_update_survives_a_reload() {
     v1_stands(&group, "33554432");
     denied();
 }
+
+/// Where systemd does not run, the error says so and what to do; nothing was made.
+pub(crate) fn none_is_told() {
+    let fixture = Fixture::new("none");
+    let process = lone(pause);
+    let unit = Unit::parse(Some("pinion-test.slice:test:none"), "none").unwrap();
+    let error = unit.start(&fixture.trees, process.pid, &Limits::default()).unwrap_err();
+    assert!(matches!(error, Error::Systemd { .. }), "{error}");
+    for word in ["start the systemd unit test-none.scope", "cannot reach systemd", "cgroupfs driver"] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert!(!fixture.trees.contains(&unit.expected_path().unwrap()));
+}
