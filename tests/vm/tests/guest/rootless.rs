@@ -7,7 +7,7 @@ each_runtime!(root_inside_is_the_user_outside, all_ids_are_mapped);
 // crun tells systemd of no limit, and has no way for a command into a group from outside.
 crate::tests_on!([pinrun Pinrun, runc Runc](a_limit_by_the_users_systemd, a_command_joins));
 // The others refuse a container without limits, too.
-crate::tests_on!([ours Pinrun](no_limit_without_a_group, a_command_is_counted));
+crate::tests_on!([ours Pinrun](no_limit_without_a_group, a_command_is_counted, a_delegated_group_is_used));
 
 /// As an engine of an ordinary user writes it.
 fn change(spec: &mut Value) {
@@ -111,4 +111,26 @@ fn no_limit_without_a_group(case: &Case) {
     };
     assert_eq!(run(json!({})).ok(), "ran\n");
     run(json!({ "pids": { "limit": 44 } })).error_with(&["pids", "cgroup"]);
+}
+
+/// Without systemd's help, but from a place that was delegated: the container stands beside its caller, with its limit.
+fn a_delegated_group_is_used(case: &Case) {
+    let mut bundle = case.script("sleep 1000");
+    change(&mut bundle.spec);
+    bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 44 } });
+    bundle.write();
+    let id = format!("{}beside", case.tag);
+    let inner = case.command(&["create", "--bundle", bundle.folder.to_str().expect("ASCII"), &id]);
+    let mut args = vec!["--user", "--scope", "--quiet", "--property=Delegate=yes"];
+    args.push(inner.get_program().to_str().expect("ASCII"));
+    args.extend(inner.get_args().map(|arg| arg.to_str().expect("ASCII")));
+    case.program("systemd-run", &args).ok();
+    let pid = case.call(&["state", &id]).json()["pid"].as_i64().expect("pid");
+    let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it waits");
+    let path = membership.trim().strip_prefix("0::").expect("the v2 tree alone");
+    assert!(path.contains("/user@1000.service/") && path.ends_with(&id), "{path}");
+    let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{path}/pids.max")).expect("its group");
+    assert_eq!(limit.trim(), "44");
+    case.call(&["delete", "--force", &id]).ok();
+    assert!(!std::path::Path::new(&format!("/sys/fs/cgroup{path}")).exists());
 }

@@ -46,5 +46,7 @@ fn mounts_have_theirs(case: &Case) {
 }
 
 fn a_label_that_is_none_is_refused(case: &Case) {
-    case.refused(&["label", "attr/exec", "keycreate"], |bundle| bundle.spec["process"]["selinuxLabel"] = json!("no such label"));
+    case.refused(&["label", "attr/exec", "keycreate"], |bundle| {
+        bundle.spec["process"]["selinuxLabel"] = json!("no such label")
+    });
 }
