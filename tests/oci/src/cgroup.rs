@@ -1,0 +1,118 @@
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// A path in every cgroup tree of the machine, version 1, 2 or both.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    path: String,
+}
+
+/// A mounted tree: its folder, and its controllers (none for version 2).
+fn trees() -> Vec<(PathBuf, Option<Vec<String>>)> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs is mounted");
+    let tree = |line: &str| {
+        let field: Vec<&str> = line.split(' ').collect();
+        match field[2] {
+            "cgroup" => Some((field[1].into(), Some(field[3].split(',').map(str::to_owned).collect()))),
+            "cgroup2" => Some((field[1].into(), None)),
+            _ => None,
+        }
+    };
+    mounts.lines().filter_map(tree).collect()
+}
+
+impl Cgroup {
+    /// The group of this absolute path, or below systemd's root slice: `-.slice:prefix:name`.
+    pub fn new(path: &str) -> Self {
+        let path = match path.split(':').collect::<Vec<_>>()[..] {
+            ["-.slice", prefix, name] => format!("{prefix}-{name}.scope"),
+            _ => path.trim_start_matches('/').to_owned(),
+        };
+        Self { path }
+    }
+
+    /// Whether the runtimes are to let systemd make their groups (`PINION_OCI_DRIVER=systemd`).
+    pub fn by_systemd() -> bool {
+        env::var_os("PINION_OCI_DRIVER").is_some_and(|driver| driver == "systemd")
+    }
+
+    /// `cgroupsPath` of a container: whoever makes its group, the group's name begins with the id.
+    pub fn path_of(id: &str) -> String {
+        match id.split_once('-') {
+            Some((prefix, name)) if Self::by_systemd() => format!("-.slice:{prefix}:{name}"),
+            _ => format!("/{id}"),
+        }
+    }
+
+    /// Its folders that exist.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        trees().into_iter().map(|(tree, _)| tree.join(&self.path)).filter(|path| path.is_dir()).collect()
+    }
+
+    /// Whether the machine's controllers are in version 1 trees.
+    pub fn is_v1() -> bool {
+        trees()
+            .iter()
+            .any(|(_, controllers)| controllers.as_ref().is_some_and(|list| list.iter().any(|c| c == "memory")))
+    }
+
+    /// Its folder in a controller's tree of version 1, else in the version 2 tree.
+    pub fn folder(&self, controller: &str) -> PathBuf {
+        let all = trees();
+        let v1 = all.iter().find(|(_, list)| list.as_ref().is_some_and(|list| list.iter().any(|c| c == controller)));
+        let tree = v1.or_else(|| all.iter().find(|(_, list)| list.is_none())).expect("a cgroup tree");
+        tree.0.join(&self.path)
+    }
+
+    /// A file of it, by its name in version 1 (`memory.limit_in_bytes`) and in version 2 (`memory.max`).
+    #[track_caller]
+    pub fn read(&self, v1: &str, v2: &str) -> String {
+        let (controller, _) = v1.split_once('.').expect("a controller's file");
+        let file = self.folder(controller).join(if Self::is_v1() { v1 } else { v2 });
+        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).trim().to_owned()
+    }
+
+    /// The processes in it, of any tree.
+    pub fn processes(&self) -> Vec<i32> {
+        let mut all: Vec<i32> = self.below().iter().flat_map(|folder| processes(folder)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Every folder of it and below it, the deepest first.
+    pub(crate) fn below(&self) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        for folder in self.folders() {
+            collect(&folder, &mut all);
+        }
+        all
+    }
+}
+
+fn collect(folder: &Path, all: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&entry.path(), all);
+        }
+    }
+    all.push(folder.to_owned());
+}
+
+fn processes(folder: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// The first folder of every tree whose name begins so.
+pub(crate) fn roots_named(prefix: &str) -> Vec<Cgroup> {
+    let entries = trees().into_iter().flat_map(|(tree, _)| fs::read_dir(tree).into_iter().flatten().flatten());
+    let names =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(prefix));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names.iter().map(|name| Cgroup::new(name)).collect()
+}

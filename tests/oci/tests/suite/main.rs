@@ -1,0 +1,5 @@
+//! Every case, by what of the runtime specification it is about.
+
+mod exec;
+mod lifecycle;
+mod terminal;
