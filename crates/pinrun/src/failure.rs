@@ -13,16 +13,23 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The program's exit code.
     pub(crate) code: u8,
+    /// Not a failure: a command's options were asked for.
+    pub(crate) help: bool,
 }
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 1 }
+        Self { message: message.into(), code: 1, help: false }
     }
 
     /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(message)
+    }
+
+    /// What a command's `--help` shows.
+    pub(crate) fn help(options: String) -> Self {
+        Self { message: options, code: 0, help: true }
     }
 
     /// There is no container of this id; engines look for these words.
@@ -49,6 +56,10 @@ impl Failure {
 
     /// Writes it to standard error and to the log.
     pub(crate) fn report(&self, global: &Global) -> ExitCode {
+        if self.help {
+            print!("{}", self.message);
+            return ExitCode::SUCCESS;
+        }
         log(global, "error", &self.message);
         if global.log.is_some() {
             eprintln!("{}", self.message);

@@ -68,6 +68,9 @@ impl Flags {
             };
             let found = known.iter().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name));
             let shown = String::from_utf8_lossy(name);
+            if found.is_none() && matches!(name, b"help" | b"h") {
+                return Err(Failure::help(describe(known)));
+            }
             let flag = found.ok_or_else(|| Failure::usage(format!("flag provided but not defined: -{shown}")))?;
             let value = match (flag.takes_value, attached) {
                 (_, Some(value)) => value,
@@ -135,6 +138,16 @@ impl Flags {
             [_, more, ..] => Err(Failure::usage(format!("one container id is needed; {more:?} is too much"))),
         }
     }
+}
+
+/// The options, one a line.
+fn describe(known: &[Flag]) -> String {
+    let line = |flag: &Flag| {
+        let value = if flag.takes_value { " value" } else { "" };
+        let names = flag.names.iter().map(|name| format!("{}{name}{value}", if name.len() > 1 { "--" } else { "-" }));
+        format!("   {}\n", names.collect::<Vec<_>>().join(", "))
+    };
+    known.iter().map(line).collect()
 }
 
 /// A word as text.

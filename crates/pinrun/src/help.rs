@@ -1,6 +1,6 @@
 //! What the program says of itself.
 
-use crate::exit_code::ExitCode;
+use crate::{exit_code::ExitCode, failure::Failure};
 
 const HELP: &str = "\
 pinrun runs containers as the OCI runtime specification has them.
@@ -42,6 +42,13 @@ GLOBAL OPTIONS:
 pub(crate) fn show() -> ExitCode {
     print!("{HELP}");
     ExitCode::SUCCESS
+}
+
+/// `COMMAND --help`
+pub(crate) fn of_command(name: &str, options: &str) -> Failure {
+    let line = HELP.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap_or(name).trim();
+    let options = if options.is_empty() { String::new() } else { format!("\nOPTIONS:\n{options}") };
+    Failure::help(format!("{line}\n\nUSAGE:\n   pinrun {name} [options] [arguments...]\n{options}"))
 }
 
 /// `--version`, in the lines that containerd, Podman and Docker read.

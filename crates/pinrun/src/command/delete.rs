@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use cgroup::{Group, Hierarchies};
+use cgroup::{Group, GroupPath, Hierarchies};
 use container::hooks::Hooks;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -14,7 +14,7 @@ use crate::{exit_code::ExitCode,
     command::state::word,
     failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
-    state::{Folder, Record},
+    state::{self, Folder, Record},
 };
 
 /// How long a killed process may take to end: it may be in the middle of a disk's or a network's work.
@@ -52,16 +52,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Its group, if anything of it is there: of a removal that was cut short the rest is there.
+/// Its group, if anything of it is there.
 fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
-    match record.try_group()? {
-        Ok(group) => Ok(Some(group)),
-        Err(cgroup::Error::Missing { .. }) => {
-            let (trees, path) = (Hierarchies::open()?, cgroup::GroupPath::parse(&record.cgroup)?);
-            let rest = trees.contains(&path).then(|| Group::create(&trees, &path, &cgroup::Limits::default()));
-            Ok(rest.transpose()?)
-        }
-        Err(error) => Err(error.into()),
+    match record.systemd_unit {
+        Some(_) => record.group().map(Some),
+        None => Ok(state::remains(&Hierarchies::open()?, &GroupPath::parse(&record.cgroup)?)?),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One command, one file. Each parses its own arguments, then does one thing.
 
-use crate::{arguments::Global, exit_code::ExitCode, failure::Failure};
+use crate::{arguments::Global, exit_code::ExitCode, failure::Failure, help};
 
 macro_rules! commands {
     ($($module:ident $name:literal),* $(,)?) => {
@@ -8,10 +8,11 @@ macro_rules! commands {
 
         /// Runs the command of this name.
         pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-            match name {
+            let done = match name {
                 $($name => $module::run(global, arguments),)*
                 other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
-            }
+            };
+            done.map_err(|failure| if failure.help { help::of_command(name, &failure.message) } else { failure })
         }
     };
 }

@@ -13,7 +13,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{failure::Failure, state::Record};
+use crate::{
+    failure::Failure,
+    state::{Record, remains},
+};
 
 /// Longest id, as long as a file's name may be.
 const ID_MAX: usize = 255;
@@ -64,11 +67,8 @@ impl Folder {
     /// What a killed call left: a group without a process, and files.
     fn clear_leftover(&self) -> Result<(), Failure> {
         if let Some(path) = self.noted_group() {
-            let trees = cgroup::Hierarchies::open()?;
-            if trees.contains(&path) {
-                // In use: it became somebody else's meanwhile.
-                let _ = cgroup::Group::open(&trees, &path).and_then(cgroup::Group::remove);
-            }
+            // One that is in use became somebody else's meanwhile.
+            let _ = remains(&cgroup::Hierarchies::open()?, &path).map(|group| group.map(cgroup::Group::remove));
         }
         self.clear()
     }
@@ -165,13 +165,11 @@ impl Folder {
 
     /// Removes a container whose record cannot be read: its processes and its group, as far as they were noted.
     pub(crate) fn remove_broken(self) -> Result<(), Failure> {
-        if let Some(path) = self.noted_group() {
-            let trees = cgroup::Hierarchies::open()?;
-            if trees.contains(&path) {
-                let group = cgroup::Group::open(&trees, &path)?;
-                group.kill()?;
-                group.remove()?;
-            }
+        if let Some(path) = self.noted_group()
+            && let Some(group) = remains(&cgroup::Hierarchies::open()?, &path)?
+        {
+            group.kill()?;
+            group.remove()?;
         }
         self.remove()
     }

@@ -14,8 +14,10 @@
 //! process can be killed in a way that would leave that untrue.
 
 mod folder;
+mod group;
 mod record;
 mod start_socket;
 
 pub(crate) use folder::{Folder, list};
+pub(crate) use group::remains;
 pub(crate) use record::{Record, VERSION, start_time};

@@ -108,16 +108,11 @@ impl Record {
 
     /// Its group.
     pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
-        Ok(self.try_group()??)
-    }
-
-    /// The same, with the error's kind where it is the group's.
-    pub(crate) fn try_group(&self) -> Result<Result<cgroup::Group, cgroup::Error>, Failure> {
         let path = cgroup::GroupPath::parse(&self.cgroup)?;
         let trees = cgroup::Hierarchies::open()?;
         Ok(match &self.systemd_unit {
-            Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path),
-            None => cgroup::Group::open(&trees, &path),
+            Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path)?,
+            None => cgroup::Group::open(&trees, &path)?,
         })
     }
 

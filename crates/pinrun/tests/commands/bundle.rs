@@ -1,0 +1,165 @@
+//! A bundle, a root and a cgroup of a case's own, and pinrun's commands on them.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use cgroup::{Group, GroupPath, Hierarchies};
+use serde_json::{Value, json};
+
+/// The id of the container in every case.
+pub(crate) const ID: &str = "one";
+
+pub(crate) struct Bundle {
+    folder: tempfile::TempDir,
+    pub(crate) spec: Value,
+    pub(crate) group: GroupPath,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Self { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Outcome {
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+
+    /// It failed, and said this.
+    #[track_caller]
+    pub(crate) fn failed(self, words: &str) {
+        assert_eq!(self.code, 1, "{self:?}");
+        assert!(self.stderr.contains(words), "{self:?}");
+    }
+}
+
+impl Bundle {
+    /// A container of this command in busybox.
+    pub(crate) fn new(args: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/pinion-test-pinrun-{}-{number}", std::process::id());
+        let folder = tempfile::tempdir().expect("a folder");
+        make_image(&folder.path().join("rootfs"));
+        let bundle = Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("a path"), folder };
+        bundle.write();
+        bundle
+    }
+
+    /// Writes the spec as it is now.
+    pub(crate) fn write(&self) {
+        fs::write(self.path("config.json"), self.spec.to_string()).expect("config.json");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.path("states")
+    }
+
+    /// pinrun with its global options and these words, in the bundle's folder.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pinrun"));
+        command.arg("--root").arg(self.root()).args(words).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn pinrun(&self, words: &[&str]) -> Outcome {
+        // Into files: a container that stays would keep pipes open.
+        let (out, err) = (self.path("stdout"), self.path("stderr"));
+        let create = |path: &Path| fs::File::create(path).expect("a file");
+        let status = self.command(words).stdout(create(&out)).stderr(create(&err)).status().expect("pinrun");
+        let text = |path: &Path| fs::read_to_string(path).expect("output");
+        Outcome { code: status.code().unwrap_or(-1), stdout: text(&out), stderr: text(&err) }
+    }
+
+    pub(crate) fn state(&self) -> Value {
+        serde_json::from_str(&self.pinrun(&["state", ID]).ok()).expect("JSON")
+    }
+
+    pub(crate) fn status(&self) -> String {
+        self.state()["status"].as_str().expect("a status").to_owned()
+    }
+
+    pub(crate) fn pid(&self) -> i64 {
+        self.state()["pid"].as_i64().expect("a pid")
+    }
+
+    /// Waits for the container's end, which `kill` does not.
+    pub(crate) fn wait_until(&self, status: &str) {
+        while self.status() != status {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Nothing is left of the container: no state, no cgroup.
+    #[track_caller]
+    pub(crate) fn is_gone(&self) {
+        assert!(!self.root().join(ID).exists(), "the state folder is left");
+        assert!(!Hierarchies::open().expect("trees").contains(&self.group), "the cgroup is left");
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        if let Ok(trees) = Hierarchies::open()
+            && trees.contains(&self.group)
+            && let Ok(group) = Group::open(&trees, &self.group)
+        {
+            let _ = group.kill();
+            let _ = group.remove();
+        }
+    }
+}
+
+fn make_image(root: &Path) {
+    for folder in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
+        fs::create_dir_all(root.join(folder)).expect("folder of the image");
+    }
+    let found = ["/bin/busybox", "/usr/bin/busybox"].iter().find(|path| Path::new(path).exists());
+    fs::copy(found.expect("a static busybox (Debian: busybox-static)"), root.join("bin/busybox")).expect("busybox");
+    fs::set_permissions(root.join("bin/busybox"), fs::Permissions::from_mode(0o755)).expect("mode");
+    for applet in ["sh", "cat", "ls", "sleep", "true", "echo", "stty", "readlink", "env", "kill", "test"] {
+        symlink("busybox", root.join("bin").join(applet)).expect("applet");
+    }
+}
+
+fn spec(args: &[&str], group: &str) -> Value {
+    json!({
+        "ociVersion": "1.3.0",
+        "root": {"path": "rootfs"},
+        "annotations": {"of": "the test"},
+        "process": {"args": args, "cwd": "/", "env": ["PATH=/bin", "TERM=xterm"], "user": {"uid": 0, "gid": 0}},
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+            {"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]},
+        ],
+        "linux": {
+            "cgroupsPath": group,
+            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}],
+            "seccomp": {"defaultAction": "SCMP_ACT_ALLOW",
+                        "syscalls": [{"names": ["swapon"], "action": "SCMP_ACT_ERRNO"}]},
+        },
+    })
+}

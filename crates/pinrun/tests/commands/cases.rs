@@ -1,0 +1,15 @@
+mod bad_input;
+mod descriptors;
+mod hooks;
+mod killed;
+mod lifecycle;
+mod terminal;
+
+/// A case: its name and what it does.
+pub(crate) type Case = (&'static str, fn());
+
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    let groups: [&[Case]; 6] =
+        [lifecycle::CASES, bad_input::CASES, descriptors::CASES, hooks::CASES, terminal::CASES, killed::CASES];
+    groups.into_iter().flatten().copied()
+}
