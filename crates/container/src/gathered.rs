@@ -9,37 +9,42 @@ use rustix::{
     mount::{OpenTreeFlags, open_tree},
 };
 
-use crate::{Error, Plan, error::During, mounts::cgroup::Groups};
+use crate::{Error, Plan, error::During, mounts::cgroup::Groups, namespaces::MountNamespace};
 
 /// Detached mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    /// One for each of the plan's devices, in their order.
-    pub(crate) devices: Vec<OwnedFd>,
+    /// One for each of the plan's devices, in their order; none: init can make nodes.
+    pub(crate) devices: Option<Vec<OwnedFd>>,
     /// For each mount of v1 cgroup trees, by its index.
     pub(crate) groups: Vec<(usize, Groups)>,
 }
 
 impl Gathered {
-    /// In a mount namespace that nobody else is in.
+    /// In a mount namespace that nobody else is in, unless that is the caller's.
     pub(crate) fn of(plan: &Plan) -> Result<Self, Error> {
-        let devices = if plan.rights.nodes {
+        let alone = plan.namespaces.mount == MountNamespace::New || plan.namespaces.user.is_other();
+        let whole = plan.rights.nodes && alone;
+        let devices = if plan.rights.nodes && !plan.namespaces.user.is_other() {
+            None
+        } else if whole {
             let mappings = plan.namespaces.user.mappings();
-            plan.devices.make_apart(|uid, gid| match mappings {
+            let nodes = plan.devices.make_apart(|uid, gid| match mappings {
                 // What has no owner inside belongs to nobody.
                 Some(maps) => (maps.outer_uid(uid).unwrap_or(uid), maps.outer_gid(gid).unwrap_or(gid)),
                 None => (uid, gid),
-            })?
+            })?;
+            Some(nodes)
         } else {
-            plan.devices.clone_hosts()?
+            Some(plan.devices.clone_hosts()?)
         };
-        Ok(Self { devices, groups: plan.mounts.gather_groups(plan.rights.nodes)? })
+        Ok(Self { devices, groups: plan.mounts.gather_groups(whole)? })
     }
 
     /// Descriptors that init needs.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let groups = self.groups.iter().flat_map(|(_, groups)| groups.descriptors());
-        self.devices.iter().map(AsFd::as_fd).chain(groups)
+        self.devices.iter().flatten().map(AsFd::as_fd).chain(groups)
     }
 
     /// The groups of this mount.

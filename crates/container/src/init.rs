@@ -13,7 +13,8 @@ use crate::{
     destination::{self, Shape},
     error::During,
     gathered::Gathered,
-    hooks, mounts, namespaces,
+    hooks, mounts,
+    namespaces::{self, MountNamespace},
     process::{Last, Ready},
     procfs::Procfs,
     rootfs, standard,
@@ -63,24 +64,29 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     if plan.namespaces.new_cgroup && birth.in_all_groups {
         namespaces::new_cgroup_namespace()?;
     }
-    plan.root.part_from_host()?;
+    let own_mounts = plan.namespaces.mount == MountNamespace::New;
+    if own_mounts {
+        plan.root.part_from_host()?;
+    }
     let root = ManuallyDrop::new(plan.root.take()?);
     let here = gather_here(plan, birth)?;
     let gathered = birth.gathered.or(here.as_deref());
     let made = plan.mounts.make(gathered)?;
-    plan.root.part_from_host_at_last()?;
-    if !plan.hooks.before_pivot() {
-        rootfs::enter(root.as_fd())?;
+    if own_mounts {
+        plan.root.part_from_host_at_last()?;
+    }
+    let late = plan.hooks.before_pivot() || plan.namespaces.mount == MountNamespace::Same;
+    if late {
+        show_root(plan, root.as_fd())?;
     } else {
-        mounts::uncover_proc()?;
-        plan.root.show(root.as_fd(), &plan.invocation.state.bundle)?;
+        rootfs::enter(root.as_fd(), plan.namespaces.mount)?;
     }
     made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
     descriptors::leave(made);
-    plan.devices.make(root.as_fd(), gathered.map(|gathered| gathered.devices.as_slice()))?;
-    if plan.hooks.before_pivot() {
+    plan.devices.make(root.as_fd(), gathered.and_then(|gathered| gathered.devices.as_deref()))?;
+    if late {
         run_hooks(plan, birth, &proc)?;
-        rootfs::pivot(root.as_fd())?;
+        rootfs::change(root.as_fd(), plan.namespaces.mount)?;
     }
     let terminal = open_terminal(plan, root.as_fd(), &proc)?;
     plan.sysctls.apply(&proc)?;
@@ -125,14 +131,27 @@ pub(crate) fn still_needed<'a>(
 
 /// A caller without the machine's rights has what it may have of the host's only now, in the container's namespaces.
 fn gather_here(plan: &Plan, birth: &Birth<'_>) -> Result<Option<ManuallyDrop<Gathered>>, Error> {
-    if plan.rights.nodes || birth.gathered.is_some() {
+    // In a mount namespace that others are in nothing is mounted for a moment.
+    let all = plan.rights.nodes && plan.namespaces.mount == MountNamespace::New;
+    if all || birth.gathered.is_some() {
         return Ok(None);
     }
     Gathered::of(plan).map(ManuallyDrop::new).map(Some)
 }
 
+/// On the host's path, for hooks, or for good where the mount namespace is the caller's.
+fn show_root(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
+    if plan.namespaces.mount != MountNamespace::Same {
+        mounts::uncover_proc()?;
+    }
+    plan.root.show(root, &plan.invocation.state.bundle)
+}
+
 /// The container is whole but for what is hidden from it, and the host's files are still there.
 fn run_hooks(plan: &Plan, birth: &Birth<'_>, proc: &Procfs) -> Result<(), Error> {
+    if !plan.hooks.before_pivot() {
+        return Ok(());
+    }
     if plan.hooks.in_runtime() {
         birth.sync.show_namespaces()?;
     }

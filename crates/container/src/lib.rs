@@ -74,6 +74,7 @@ pub use exec::{Target, exec};
 pub use inputs::{Inputs, Invocation, Rootfs, Stdio};
 pub use nascent::{Nascent, Progress};
 pub use plan::Plan;
+pub use rootfs::detach_root;
 pub use start::start_waiting;
 
 /// Every mount option that is taken without a look at the file system, sorted.

@@ -6,6 +6,7 @@ mod bind;
 pub(crate) mod cgroup;
 mod copy_up;
 pub(crate) mod filesystem;
+mod idmap;
 pub(crate) mod option;
 
 use std::{
@@ -20,13 +21,20 @@ use rustix::{
     mount::{MoveMountFlags, UnmountFlags, move_mount, unmount},
 };
 
-use self::{bind::Source, cgroup::V1Mount, filesystem::FileSystem, option::Options};
+use self::{
+    bind::Source,
+    cgroup::V1Mount,
+    filesystem::FileSystem,
+    idmap::{IdMap, Maps},
+    option::Options,
+};
 use crate::{
     Error, descriptors,
     destination::{self, Shape},
     error::During,
     gathered::Gathered,
     text::{c_string, inner_path},
+    user_namespace::UserNamespace,
 };
 
 /// One entry of `mounts`.
@@ -35,10 +43,13 @@ struct Mount {
     destination: CString,
     kind: Kind,
     options: Options,
+    idmap: Option<IdMap>,
 }
 
 #[derive(Debug)]
 enum Kind {
+    /// Only the attributes of what is mounted there already.
+    Remount,
     Bind(Source),
     New(FileSystem),
     CgroupV1(cgroup::V1Trees),
@@ -60,6 +71,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) group: &'a ::cgroup::GroupPath,
     /// `linux.mountLabel`
     pub(crate) label: Option<&'a str>,
+    /// Whether it has a user namespace of its own.
+    pub(crate) other_users: bool,
 }
 
 impl Mounts {
@@ -88,14 +101,25 @@ impl Mounts {
         })
     }
 
-    /// In the caller, when the child will not see its paths.
-    pub(crate) fn open_sources(&mut self, slaves: bool) -> Result<(), Error> {
-        self.0.iter_mut().try_for_each(|mount| match &mut mount.kind {
-            Kind::Bind(source) => {
-                source.open(slaves).map_err(|error| error.within(format!("mount on {:?}", mount.destination)))
-            }
-            _ => Ok(()),
-        })
+    /// In the caller: what is id-mapped, for which the rights are the caller's; and `all`, when the child will not see its
+    /// paths.
+    pub(crate) fn open_sources(&mut self, all: bool, slaves: bool, user: &UserNamespace) -> Result<(), Error> {
+        let mut maps = Maps::new(user);
+        for mount in &mut self.0 {
+            let Kind::Bind(source) = &mut mount.kind else { continue };
+            let opened = match &mount.idmap {
+                Some(map) => source.open(slaves).and_then(|()| source.map_ids(map, &mut maps)),
+                None if all => source.open(slaves),
+                None => Ok(()),
+            };
+            opened.map_err(|error| error.within(format!("mount on {:?}", mount.destination)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether any is id-mapped.
+    pub(crate) fn map_ids(&self) -> bool {
+        self.0.iter().any(|mount| mount.idmap.is_some())
     }
 
     /// Whether the mounts bring `/dev` from outside: then no device is made in it.
@@ -134,12 +158,13 @@ impl Mounts {
 
 impl Mount {
     fn parse(entry: &oci::Mount, given: Option<OwnedFd>, surroundings: &Surroundings<'_>) -> Result<Self, Error> {
-        let destination = inner_path("mounts", &entry.destination)?;
+        // Relative ones are deprecated since 1.0 of the specification, and still are written.
+        let destination = match entry.destination.strip_prefix('/') {
+            None if !entry.destination.is_empty() => inner_path("mounts", &format!("/{}", entry.destination))?,
+            _ => inner_path("mounts", &entry.destination)?,
+        };
         if destination.as_c_str() == c"/" {
             return Err(Error::invalid("mounts: a destination is \"/\"; give the root as root.path"));
-        }
-        if !entry.uid_mappings.is_empty() || !entry.gid_mappings.is_empty() {
-            return Err(Error::invalid(format!("mount {}: idmapped mounts are not supported yet", entry.destination)));
         }
         let kind = entry.kind.as_deref().unwrap_or("");
         let says_bind = entry.options.iter().any(|word| word == "bind" || word == "rbind");
@@ -153,7 +178,10 @@ impl Mount {
             options.data.push(("context".to_owned(), Some(label.to_owned())));
         }
         let v1 = if kind == "cgroup" && !bind { cgroup::V1Trees::find(surroundings.group)? } else { None };
-        let kind = if bind {
+        let idmap = IdMap::parse(entry, options.idmap, bind, surroundings.other_users)?;
+        let kind = if options.remount {
+            Kind::Remount
+        } else if bind {
             Kind::Bind(parse_source(entry, given, options.bind == Some(true))?)
         } else if let Some(trees) = v1 {
             Kind::CgroupV1(trees)
@@ -168,21 +196,22 @@ impl Mount {
         if options.copy_up && !matches!(&kind, Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs") {
             return Err(Error::invalid(format!("mount {}: tmpcopyup is for tmpfs", entry.destination)));
         }
-        Ok(Self { destination, kind, options })
+        Ok(Self { destination, kind, options, idmap })
     }
 
     fn make(&self, groups: Option<&cgroup::Groups>) -> Result<Made<'_>, Error> {
         let made = match &self.kind {
-            Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (tree, shape, None)),
+            Kind::Remount => Ok((None, Shape::Folder, None)),
+            Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (Some(tree), shape, None)),
             // A read-only tmpfs is filled first.
             Kind::New(fs) if self.options.copy_up => {
                 let mut options = self.options.clone();
                 options.own.set -= rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY;
-                fs.make(&options).map(|tree| (tree, Shape::Folder, None))
+                fs.make(&options).map(|tree| (Some(tree), Shape::Folder, None))
             }
-            Kind::New(fs) => fs.make(&self.options).map(|tree| (tree, Shape::Folder, None)),
+            Kind::New(fs) => fs.make(&self.options).map(|tree| (Some(tree), Shape::Folder, None)),
             Kind::CgroupV1(trees) => {
-                cgroup::make_v1(trees, &self.options, groups).map(|(root, v1)| (root, Shape::Folder, v1))
+                cgroup::make_v1(trees, &self.options, groups).map(|(root, v1)| (Some(root), Shape::Folder, v1))
             }
         };
         let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
@@ -204,7 +233,8 @@ fn parse_source(entry: &oci::Mount, given: Option<OwnedFd>, recursive: bool) -> 
 /// A mount that is not attached yet.
 pub(crate) struct Made<'a> {
     mount: &'a Mount,
-    tree: OwnedFd,
+    /// None: what is there is only changed.
+    tree: Option<OwnedFd>,
     shape: Shape,
     v1: Option<V1Mount>,
 }
@@ -216,18 +246,19 @@ impl Made<'_> {
     }
 
     fn try_attach(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        let Some(tree) = &self.tree else { return self.remount(root) };
         let destination = self.destination(root)?;
         if self.mount.options.copy_up {
-            self.copy_up(destination.as_fd())?;
+            self.copy_up(tree, destination.as_fd())?;
         }
-        attach(self.tree.as_fd(), destination.as_fd()).during(|| self.mismatch(destination.as_fd()))?;
+        attach(tree.as_fd(), destination.as_fd()).during(|| self.mismatch(destination.as_fd()))?;
         descriptors::leave(destination);
         if let Some(v1) = &self.v1 {
-            v1.attach(&self.tree)?;
+            v1.attach(tree)?;
         }
         // Not before: a shared tree would carry the attaching to its peers.
         match self.mount.options.propagation {
-            Some(propagation) => propagation.apply(&self.tree).during(|| "set the propagation"),
+            Some(propagation) => propagation.apply(tree).during(|| "set the propagation"),
             None => Ok(()),
         }
     }
@@ -240,10 +271,25 @@ impl Made<'_> {
         }
     }
 
-    fn copy_up(&self, destination: BorrowedFd<'_>) -> Result<(), Error> {
-        copy_up::copy_tree(destination, self.tree.as_fd()).during(|| "copy what the image has there (tmpcopyup)")?;
+    /// New attributes for what an earlier entry, or the root, has there.
+    fn remount(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
+        let options = &self.mount.options;
+        let found = destination::find(root, &self.mount.destination).during(|| "open what is to be remounted")?;
+        for (attributes, recursive) in [(options.own, false), (options.recursive, true)] {
+            if !attributes.is_empty() {
+                bind::apply(attributes, &found, recursive).during(|| "remount (is something mounted there?)")?;
+            }
+        }
+        let propagated = options.propagation.map_or(Ok(()), |propagation| propagation.apply(&found));
+        propagated.during(|| "set the propagation")?;
+        descriptors::leave(found);
+        Ok(())
+    }
+
+    fn copy_up(&self, tree: &OwnedFd, destination: BorrowedFd<'_>) -> Result<(), Error> {
+        copy_up::copy_tree(destination, tree.as_fd()).during(|| "copy what the image has there (tmpcopyup)")?;
         let own = self.mount.options.own;
-        if own.is_empty() { Ok(()) } else { own.apply(&self.tree, false).during(|| "set the attributes of the tmpfs") }
+        if own.is_empty() { Ok(()) } else { own.apply(tree, false).during(|| "set the attributes of the tmpfs") }
     }
 
     fn mismatch(&self, destination: BorrowedFd<'_>) -> String {

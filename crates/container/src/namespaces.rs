@@ -79,6 +79,10 @@ impl Namespaces {
         for (kind, fd) in given {
             result.add(kind, Some(fd), linux)?;
         }
+        if result.user.is_other() && result.mount == MountNamespace::Same {
+            let why = "nobody may mount in the caller's from there";
+            return Err(Error::invalid(format!("linux.namespaces: a user namespace needs a mount namespace: {why}")));
+        }
         // Whoever joins a mount namespace sees its paths from then on.
         result.join.sort_by_key(|(kind, _)| *kind == NamespaceType::Mount);
         if result.user.mappings().is_none() && !(linux.uid_mappings.is_empty() && linux.gid_mappings.is_empty()) {

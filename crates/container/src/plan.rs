@@ -59,7 +59,13 @@ impl Plan {
             .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
         let hooks = spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
         let label = linux.mount_label.as_deref();
-        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &Surroundings { group: &placement.path()?, label })?;
+        for entry in spec.mounts.iter().filter(|entry| !entry.destination.starts_with('/')) {
+            warnings
+                .push(format!("mounts: {:?} is not absolute, which is deprecated; taken from /", entry.destination));
+        }
+        let other_users = namespaces.user.is_other();
+        let surroundings = Surroundings { group: &placement.path()?, label, other_users };
+        let mounts = Mounts::parse(&spec.mounts, inputs.mounts, &surroundings)?;
         let seccomp = match (inputs.seccomp, &linux.seccomp) {
             (Some(program), _) => Some(program),
             (None, Some(profile)) => Some(compile(profile)?),
@@ -96,9 +102,12 @@ impl Plan {
         let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New && !self.hooks.before_pivot());
         // The container's root may not pass every folder on the way, nor sees who joins a namespace the caller's files.
         let other = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
-        if staging.is_some() || other && self.rights.mounts {
+        let all = staging.is_some() || other && self.rights.mounts;
+        if all {
             self.root.open()?;
-            self.mounts.open_sources(!self.root.wants_shared())?;
+        }
+        if all || self.mounts.map_ids() {
+            self.mounts.open_sources(all, !self.root.wants_shared(), &self.namespaces.user)?;
         }
         match staging {
             Some(staging) => self.namespaces.stage(staging),

@@ -6,21 +6,24 @@
 
 use std::{
     ffi::{CStr, CString},
+    io,
     os::unix::ffi::OsStrExt,
+    path::Path,
 };
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::CWD,
+    io::Errno,
     mount::{
         MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount,
         open_tree, unmount,
     },
-    process::{chdir, fchdir, pivot_root},
+    process::{chdir, chroot, fchdir, pivot_root},
 };
 use syscall::mount_attributes::MountAttributes;
 
-use crate::{Error, Rootfs, error::During, mounts::option, text::c_string};
+use crate::{Error, Rootfs, error::During, mounts::option, namespaces::MountNamespace, text::c_string};
 
 /// `root` and `linux.rootfsPropagation`.
 #[derive(Debug)]
@@ -152,15 +155,36 @@ fn slave_all() -> Result<(), Error> {
 /// Makes `root` the root of this mount namespace and drops what was there.
 ///
 /// pivot_root(2), "pivot_root(".", ".")": the old root ends stacked upon the new one and is taken off there.
-pub(crate) fn enter(root: BorrowedFd<'_>) -> Result<(), Error> {
+pub(crate) fn enter(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), Error> {
+    if mount == MountNamespace::Joined {
+        // The kernel pivots away from no shared mount; those below stay what they are.
+        mount_change(c"/", MountPropagationFlags::PRIVATE).during(|| "make the joined namespace's root private")?;
+    }
     move_mount(root, c"", CWD, c"/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| "attach the root")?;
-    pivot(root)
+    change(root, mount)
 }
 
-/// The same for a root that is attached already.
-pub(crate) fn pivot(root: BorrowedFd<'_>) -> Result<(), Error> {
+/// The same for a root that is attached already. In the caller's own mount namespace the root can only be the process's.
+pub(crate) fn change(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), Error> {
     fchdir(root).during(|| "enter the root")?;
+    if mount == MountNamespace::Same {
+        chroot(c".").during(|| "make the root the process's")?;
+        return chdir(c"/").during(|| "enter the new root");
+    }
     pivot_root(c".", c".").during(|| "pivot_root into the root")?;
     unmount(c".", UnmountFlags::DETACH).during(|| "leave the old root")?;
     chdir(c"/").during(|| "enter the new root")
+}
+
+/// Takes the mounts of a container away that had no mount namespace: they are below its root's path in the caller's. One that
+/// has none is fine.
+///
+/// # Errors
+/// What umount2(2) says.
+pub fn detach_root(path: &Path) -> io::Result<()> {
+    match unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        // No mount, or gone.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }

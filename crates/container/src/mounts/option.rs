@@ -35,6 +35,10 @@ pub(crate) struct Options {
     pub(crate) bind: Option<bool>,
     /// `tmpcopyup`
     pub(crate) copy_up: bool,
+    /// `idmap` (false) or `ridmap` (true)
+    pub(crate) idmap: Option<bool>,
+    /// `remount`
+    pub(crate) remount: bool,
     /// For the file system: key, value.
     pub(crate) data: Vec<(String, Option<String>)>,
 }
@@ -71,8 +75,26 @@ const ATTRIBUTES: [Attribute; 16] = [
 ];
 
 /// Words without an effect here: defaults, or what util-linux keeps for itself.
-const NO_EFFECT: [&str; 10] =
-    ["defaults", "async", "nomand", "norelatime", "silent", "loud", "auto", "noauto", "nofail", "_netdev"];
+const NO_EFFECT: [&str; 17] = [
+    "defaults",
+    "async",
+    "nomand",
+    "norelatime",
+    "rnorelatime",
+    "silent",
+    "loud",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "nolazytime",
+    "nodirsync",
+    // Each file system decides by itself whether it counts changes of inodes.
+    "iversion",
+    "noiversion",
+    "user",
+    "nouser",
+];
 
 /// Words that make the *file system* (not the mount) behave; flags of fsconfig(2).
 const SUPERBLOCK_FLAGS: [&str; 4] = ["sync", "dirsync", "lazytime", "mand"];
@@ -85,7 +107,9 @@ impl Options {
             if word.contains('\0') {
                 return Err(Error::invalid(format!("mount {destination}: option {word:?} has a NUL byte")));
             }
-            if !options.take(word) {
+            // A bind mount has the file system that it has.
+            let ignored = SUPERBLOCK_FLAGS.contains(&word.as_str()) && known.is_some_and(<[_]>::is_empty);
+            if !ignored && !options.take(word) {
                 options.take_data(destination, word, known)?;
             }
         }
@@ -105,6 +129,9 @@ impl Options {
             "bind" => self.bind = Some(self.bind.unwrap_or(false)),
             "rbind" => self.bind = Some(true),
             "tmpcopyup" => self.copy_up = true,
+            "idmap" => self.idmap = Some(self.idmap.unwrap_or(false)),
+            "ridmap" => self.idmap = Some(true),
+            "remount" => self.remount = true,
             "relatime" => set_access_times(&mut self.own, MountAttrFlags::MOUNT_ATTR_RELATIME),
             "rrelatime" => set_access_times(&mut self.recursive, MountAttrFlags::MOUNT_ATTR_RELATIME),
             _ => {
@@ -127,9 +154,6 @@ impl Options {
             Some((key, value)) => (key, Some(value)),
             None => (word, None),
         };
-        if matches!(word, "idmap" | "ridmap") {
-            return Err(Error::invalid(format!("mount {destination}: idmapped mounts are not supported yet")));
-        }
         let flag = value.is_none() && SUPERBLOCK_FLAGS.contains(&key);
         if !flag && known.is_some_and(|known| !known.contains(&key)) {
             return Err(Error::invalid(format!("mount {destination}: unknown mount option {word:?}")));
@@ -182,7 +206,8 @@ pub(crate) fn known() -> Vec<String> {
     const PROPAGATIONS: [&str; 4] = ["private", "shared", "slave", "unbindable"];
     let recursive = |word: &str| format!("r{word}");
     let attributes = ATTRIBUTES.iter().map(|attribute| attribute.word).chain(["relatime"]);
-    let mut words: Vec<String> = ["bind", "rbind", "tmpcopyup"].map(str::to_owned).into();
+    let own = ["bind", "rbind", "tmpcopyup", "idmap", "ridmap", "remount"];
+    let mut words: Vec<String> = own.map(str::to_owned).into();
     words.extend(NO_EFFECT.into_iter().chain(SUPERBLOCK_FLAGS).map(str::to_owned));
     for word in attributes.chain(PROPAGATIONS) {
         words.extend([word.to_owned(), recursive(word)]);

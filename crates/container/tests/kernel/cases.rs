@@ -1,11 +1,14 @@
 //! What is shown, by subject.
 
 mod basics;
+mod clocks;
 mod commands;
 mod credentials;
 mod escapes;
 mod files;
 mod lifecycle;
+mod mappings;
+mod mount_namespaces;
 mod namespaces;
 mod refused;
 mod staging;
@@ -25,6 +28,9 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         namespaces::CASES,
         refused::CASES,
         staging::CASES,
+        clocks::CASES,
+        mappings::CASES,
+        mount_namespaces::CASES,
         user_namespaces::CASES,
     ]
     .into_iter()

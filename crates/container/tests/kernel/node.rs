@@ -12,7 +12,7 @@ use cgroup::{GroupPath, Hierarchies};
 use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio, Target};
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, AsRawFd, OwnedFd},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     process::{WaitId, WaitIdOptions, waitid},
 };
@@ -147,6 +147,20 @@ impl Node {
         let mut spec = crate::bundle::spec(&["/bin/sh", "-c", script]);
         change(&mut spec);
         self.run(spec, self.inputs()).expect("the container runs")
+    }
+
+    /// A process in a copy of this mount namespace; it ends with the descriptor.
+    pub(crate) fn with_mount_namespace(&self) -> (OwnedFd, syscall::clone::Child) {
+        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
+        let raw = tell.as_raw_fd();
+        let namespaces = Some(rustix::thread::UnshareFlags::NEWNS);
+        let child = syscall::clone::Clone3 { namespaces, cgroup: None }.fork(|| {
+            let _ = syscall::descriptors::close_all_but(&[0, 1, 2, told.as_raw_fd()]);
+            assert_ne!(raw, told.as_raw_fd());
+            let _ = rustix::io::read(&told, &mut [0u8; 1]);
+            0
+        });
+        (tell, child.expect("a process"))
     }
 
     /// A command in a running container.

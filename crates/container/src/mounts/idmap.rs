@@ -1,0 +1,105 @@
+//! `mounts[].uidMappings`, `gidMappings` and the options `idmap` and `ridmap`: bind mounts that show their files' owners
+//! through a map. Linux 5.12.
+//!
+//! The kernel takes the map from a user namespace. One is made for each different pair of maps, and nobody is ever in it.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{fstat, major, minor},
+    io::Errno,
+};
+
+use crate::{
+    Error,
+    id_mappings::IdMappings,
+    user_namespace::{self, UserNamespace},
+};
+
+/// The map of one mount.
+#[derive(Debug)]
+pub(crate) struct IdMap {
+    /// Its own; none: the container's.
+    mappings: Option<IdMappings>,
+    /// Mounts below too.
+    recursive: bool,
+}
+
+impl IdMap {
+    /// `option`: `idmap` (false) or `ridmap` (true); `other_users`: whether the container has a user namespace.
+    pub(crate) fn parse(
+        entry: &oci::Mount,
+        option: Option<bool>,
+        bind: bool,
+        other_users: bool,
+    ) -> Result<Option<Self>, Error> {
+        let field = format!("mount {}", entry.destination);
+        let own = !entry.uid_mappings.is_empty() || !entry.gid_mappings.is_empty();
+        if !own && option.is_none() {
+            return Ok(None);
+        }
+        if !bind {
+            return Err(Error::invalid(format!("{field}: only bind mounts can be id-mapped")));
+        }
+        let mappings = own.then(|| IdMappings::parse(&field, &entry.uid_mappings, &entry.gid_mappings)).transpose()?;
+        if mappings.is_none() && !other_users {
+            let way = "give uidMappings and gidMappings, or the container a user namespace";
+            return Err(Error::invalid(format!("{field}: idmap without a map: {way}")));
+        }
+        Ok(Some(Self { mappings, recursive: option == Some(true) }))
+    }
+}
+
+/// User namespaces for the maps of a container's mounts.
+pub(crate) struct Maps<'a> {
+    container: &'a UserNamespace,
+    made: Vec<(IdMappings, OwnedFd)>,
+}
+
+impl<'a> Maps<'a> {
+    pub(crate) fn new(container: &'a UserNamespace) -> Self {
+        Self { container, made: Vec::new() }
+    }
+
+    /// Gives a detached mount its map.
+    pub(crate) fn apply(&mut self, map: &IdMap, tree: BorrowedFd<'_>) -> Result<(), Error> {
+        let namespace = self.namespace(map)?;
+        syscall::idmapped_mount::map_ids(tree, namespace, map.recursive).map_err(|error| {
+            let cause = Errno::from_io_error(&error);
+            let place = || file_system(tree).unwrap_or_else(|| "this file system".to_owned());
+            let below = if map.recursive { " or one mounted below it" } else { "" };
+            let what = match cause {
+                Some(Errno::INVAL) => format!("map ids: {}{below} cannot be id-mapped on this kernel", place()),
+                Some(Errno::PERM) => format!("map ids: {} is id-mapped already, or not the caller's to map", place()),
+                Some(Errno::NOSYS) => "map ids: needs Linux 5.12".to_owned(),
+                _ => format!("map ids of {}", place()),
+            };
+            Error::system(what, error)
+        })
+    }
+
+    fn namespace(&mut self, map: &IdMap) -> Result<BorrowedFd<'_>, Error> {
+        let mappings = match (&map.mappings, self.container) {
+            (Some(mappings), _) | (None, UserNamespace::New(mappings)) => mappings,
+            (None, UserNamespace::Join(fd)) => return Ok(fd.as_fd()),
+            (None, UserNamespace::Same) => return Err(Error::invalid("idmap: the container has no user namespace")),
+        };
+        let known = self.made.iter().position(|(made, _)| made == mappings);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.made.push((mappings.clone(), user_namespace::make(mappings)?));
+                self.made.len() - 1
+            }
+        };
+        Ok(self.made[at].1.as_fd())
+    }
+}
+
+/// What kind the file system is that this is on, as mountinfo has it.
+fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
+    let device = fstat(tree).ok()?.st_dev;
+    let number = format!("{}:{}", major(device), minor(device));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
+    line.split_once(" - ")?.1.split(' ').next().map(|name| format!("file system {name:?}"))
+}
