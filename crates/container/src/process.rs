@@ -53,6 +53,8 @@ pub(crate) struct Process {
     pub(crate) affinity: Affinity,
     seccomp: Option<seccomp::Program>,
     own_capabilities: CapabilitySet,
+    /// Of the caller, outside.
+    pub(crate) callers_capabilities: CapabilitySet,
 }
 
 impl Process {
@@ -63,7 +65,8 @@ impl Process {
         seccomp: Option<seccomp::Program>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
-        let own = capabilities::own()?;
+        let callers_capabilities = capabilities::own()?;
+        let own = callers_capabilities;
         let may = own.contains(CapabilitySet::SYS_RESOURCE);
         // Who enters a user namespace has all of them in it.
         let other = linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User);
@@ -88,6 +91,7 @@ impl Process {
             affinity: Affinity::parse(spec)?,
             seccomp,
             own_capabilities: own,
+            callers_capabilities,
         })
     }
 

@@ -4,8 +4,6 @@ use std::sync::OnceLock;
 
 use rustix::thread::CapabilitySet;
 
-use crate::{Error, capabilities};
-
 /// Rights that decide how a container is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rights {
@@ -16,23 +14,19 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// `staging`: whether the caller has a staging namespace, which only root of the machine makes; nothing is asked then,
-    /// and else only once: nobody comes back from another user namespace.
-    pub(crate) fn find(staging: bool) -> Result<Self, Error> {
-        static FOUND: OnceLock<Rights> = OnceLock::new();
-        if staging {
-            return Ok(Self { mounts: true, nodes: true });
-        }
-        if let Some(found) = FOUND.get() {
-            return Ok(*found);
-        }
-        let own = capabilities::own()?;
-        let mounts = own.contains(CapabilitySet::SYS_ADMIN);
-        Ok(*FOUND.get_or_init(|| Self { mounts, nodes: mounts && in_first_user_namespace() }))
+    /// `capabilities` are the caller's; `staging`: whether it has a staging namespace, which only root of the machine makes,
+    /// so that nothing has to be asked.
+    pub(crate) fn of(capabilities: CapabilitySet, staging: bool) -> Self {
+        let mounts = capabilities.contains(CapabilitySet::SYS_ADMIN);
+        Self { mounts, nodes: mounts && (staging || in_first_user_namespace()) }
     }
 }
 
+/// Asked once: nobody comes back from another user namespace.
 fn in_first_user_namespace() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map");
-    map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    static FIRST: OnceLock<bool> = OnceLock::new();
+    *FIRST.get_or_init(|| {
+        let map = std::fs::read_to_string("/proc/self/uid_map");
+        map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    })
 }

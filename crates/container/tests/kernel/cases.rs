@@ -9,6 +9,7 @@ mod files;
 mod lifecycle;
 mod mappings;
 mod mount_namespaces;
+mod mount_options;
 mod namespaces;
 mod refused;
 mod staging;
@@ -31,6 +32,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         clocks::CASES,
         mappings::CASES,
         mount_namespaces::CASES,
+        mount_options::CASES,
         user_namespaces::CASES,
     ]
     .into_iter()

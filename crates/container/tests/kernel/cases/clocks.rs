@@ -81,14 +81,20 @@ fn bad_offsets(node: &Node) {
         node.run(spec, node.inputs()).expect_err("refused").message
     };
     let one = TimeOffset { secs: 1, nanosecs: 0 };
-    let message = fails(&|linux| drop(linux.time_offsets.insert("realtime".into(), one)));
+    let message = fails(&|linux| {
+        linux.time_offsets.insert("realtime".into(), one);
+    });
     assert!(message.contains("linux.timeOffsets: \"realtime\" is no clock"), "{message}");
     let much = TimeOffset { secs: 1, nanosecs: 1_000_000_000 };
-    let message = fails(&|linux| drop(linux.time_offsets.insert("monotonic".into(), much)));
+    let message = fails(&|linux| {
+        linux.time_offsets.insert("monotonic".into(), much);
+    });
     assert!(message.contains("linux.timeOffsets.monotonic.nanosecs"), "{message}");
     let message = fails(&|linux| linux.namespaces.retain(|namespace| namespace.kind != NamespaceType::Time));
     assert!(message.contains("linux.timeOffsets: needs a new time namespace"), "{message}");
     let past = TimeOffset { secs: -400 * 365 * DAY, nanosecs: 0 };
-    let message = fails(&|linux| drop(linux.time_offsets.insert("monotonic".into(), past)));
+    let message = fails(&|linux| {
+        linux.time_offsets.insert("monotonic".into(), past);
+    });
     assert!(message.contains("a clock would be negative"), "{message}");
 }
