@@ -45,6 +45,7 @@ mod inputs;
 mod labels;
 mod masks;
 mod memory_policy;
+pub mod mount_point;
 mod mounts;
 mod namespaces;
 mod nascent;

@@ -78,7 +78,7 @@ impl Request {
 }
 
 /// The bundle's folder is entered before the file is written.
-fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::io(format!("find the folder of {path:?}"), error))
 }
 
@@ -181,7 +181,9 @@ impl Making<'_> {
         let state = oci::State { pid: nascent.pid, ..state };
         let finished = self.set_up(&mut nascent, &state).and_then(|terminal| {
             let terminal = hand_over(self.request, &nascent, terminal)?;
-            let record = record(self.request, spec, &nascent, [path, rootfs])?;
+            let (id, own_keyring) = (&self.request.id, self.request.new_keyring);
+            let (pid, group) = (nascent.pid, &nascent.group);
+            let record = record(spec, Made { id, pid, group, own_keyring, bundle: path, rootfs })?;
             self.folder.save(&record)?;
             if let Some(file) = &self.request.pid_file {
                 write_pid(file, nascent.pid)?;
@@ -256,7 +258,7 @@ impl Making<'_> {
 }
 
 /// Where the spec says nothing.
-fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> Result<(), Failure> {
+pub(crate) fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> Result<(), Failure> {
     let linux = spec.linux.get_or_insert_default();
     let path = linux.cgroups_path.get_or_insert_default();
     match (systemd, path.is_empty()) {
@@ -286,24 +288,36 @@ fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) ->
     }
 }
 
-fn record(request: &Request, spec: oci::Spec, nascent: &Nascent, places: [PathBuf; 2]) -> Result<Record, Failure> {
+/// A container whose init is there.
+pub(crate) struct Made<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) pid: i32,
+    pub(crate) group: &'a cgroup::Group,
+    pub(crate) own_keyring: bool,
+    /// Absolute.
+    pub(crate) bundle: PathBuf,
+    /// Absolute.
+    pub(crate) rootfs: PathBuf,
+}
+
+pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure> {
     let gone = || Failure::new("the container's process ended before it was started");
-    let [bundle, rootfs] = places.map(|path| path.to_string_lossy().into_owned());
+    let [bundle, rootfs] = [made.bundle, made.rootfs].map(|path| path.to_string_lossy().into_owned());
     let linux = spec.linux.unwrap_or_default();
     Ok(Record {
         version: VERSION,
         oci_version: spec.oci_version,
-        id: request.id.clone(),
-        pid: nascent.pid,
-        start_time: start_time(nascent.pid).ok_or_else(gone)?,
+        id: made.id.to_owned(),
+        pid: made.pid,
+        start_time: start_time(made.pid).ok_or_else(gone)?,
         bundle,
         rootfs,
         created: clock::now(),
         owner: rustix::process::geteuid().as_raw(),
-        cgroup: nascent.group.path().as_str().to_owned(),
+        cgroup: made.group.path().as_str().to_owned(),
         own_pids: has_own_pids(&linux),
-        own_keyring: request.new_keyring,
-        systemd_unit: nascent.group.unit_name().map(str::to_owned),
+        own_keyring: made.own_keyring,
+        systemd_unit: made.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
         process: spec.process.unwrap_or_default(),
         resources: linux.resources,
