@@ -181,7 +181,7 @@ fn fill_cpuset(tree: &Tree, path: &GroupPath) -> Result<(), Error> {
 /// The value of the nearest group above that has one, written into every group on the way; returns it.
 fn inherit(tree: &Tree, path: &str, file: &str) -> Result<String, Error> {
     let own = if path.is_empty() { file.to_owned() } else { format!("{path}/{file}") };
-    let value = tree.read(&own)?.trim().to_owned();
+    let value = tree.read_value(&own)?.trim().to_owned();
     if !value.is_empty() || path.is_empty() {
         return Ok(value);
     }

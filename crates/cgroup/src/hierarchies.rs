@@ -211,7 +211,7 @@ impl<'a> Mount<'a> {
         }
         let mut tree = Tree { name: self.name(), v2: self.v2, controllers: Controllers::default(), root };
         tree.controllers = if self.v2 {
-            Controllers::of_v2_list(&tree.read("cgroup.controllers")?)
+            Controllers::of_v2_list(&tree.read_value("cgroup.controllers")?)
         } else {
             Controllers::of_v1_options(self.options)
         };

@@ -73,6 +73,17 @@ impl Tree {
         self.try_read(path).map_err(|errno| Error::io("read", self.describe(path), errno))
     }
 
+    /// A file of one short value, which the kernel gives in one read.
+    pub(crate) fn read_value(&self, path: &str) -> Result<String, Error> {
+        let mut value = [0; 4096];
+        let read = self.open(path, OFlags::RDONLY).and_then(|file| rustix::io::read(&file, &mut value));
+        let length = read.map_err(|errno| Error::io("read", self.describe(path), errno))?;
+        if length == value.len() {
+            return self.read(path);
+        }
+        Ok(String::from_utf8_lossy(&value[..length]).into_owned())
+    }
+
     /// Names of the groups right below.
     pub(crate) fn children(&self, path: &str) -> Result<Vec<String>, Errno> {
         child_names(&self.open_dir(path)?)

@@ -2,15 +2,21 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
+};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd},
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
 };
 
 use crate::failure::Failure;
 
 /// Largest `config.json`: engines write some ten KiB.
-const CONFIG_MAX: u64 = 16 << 20;
+const CONFIG_MAX: usize = 16 << 20;
+/// More than nearly all of them have.
+const FIRST_READ: usize = 32 << 10;
 
 /// What a container is made of.
 #[derive(Debug)]
@@ -51,16 +57,27 @@ fn absolute_source(mount: &mut oci::Mount, bundle: &Path) {
 
 /// A JSON file of bounded size.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<T, Failure> {
-    let file = File::open(path).map_err(|error| Failure::io(format!("open {what}"), error))?;
-    from_reader(file, what)
+    let opened = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    from_file(opened.map_err(|error| Failure::io(format!("open {what}"), error))?.as_fd(), what)
 }
 
-/// JSON of bounded size.
-pub(crate) fn from_reader<T: serde::de::DeserializeOwned>(reader: impl Read, what: &str) -> Result<T, Failure> {
-    let mut text = Vec::with_capacity(64 << 10);
-    reader.take(CONFIG_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::io(format!("read {what}"), error))?;
-    if text.len() as u64 > CONFIG_MAX {
-        return Err(Failure::new(format!("{what}: is larger than {CONFIG_MAX} bytes")));
+/// JSON of bounded size, in as few reads as there can be.
+pub(crate) fn from_file<T: serde::de::DeserializeOwned>(file: BorrowedFd<'_>, what: &str) -> Result<T, Failure> {
+    let mut text = vec![0; FIRST_READ];
+    let mut filled = 0;
+    loop {
+        match rustix::io::read(file, &mut text[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Failure::io(format!("read {what}"), errno)),
+        }
+        if filled > CONFIG_MAX {
+            return Err(Failure::new(format!("{what}: is larger than {CONFIG_MAX} bytes")));
+        }
+        if filled == text.len() {
+            text.resize(filled * 2, 0);
+        }
     }
-    serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{what}: {error}")))
+    serde_json::from_slice(&text[..filled]).map_err(|error| Failure::new(format!("{what}: {error}")))
 }

@@ -160,6 +160,8 @@ impl Making<'_> {
     fn make(&self, bundle: Bundle, starter: Starter) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
         let Bundle { path, mut spec, rootfs } = bundle;
         let trees = Hierarchies::open()?;
+        // For the short life of this process: its end closes all at once.
+        std::mem::forget(trees.clone());
         place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
         if let Some(process) = &mut spec.process {
             self.request.preserved.tell(&mut process.env);

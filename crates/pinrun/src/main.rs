@@ -8,7 +8,6 @@
 //! command/         one command, one file
 //! bundle.rs        config.json, read and completed once
 //! launch.rs        from a bundle to a container that waits (create, run)
-//! criu/            checkpoints
 //! state/           <root>/<id>: what one call leaves for the next
 //! ```
 
@@ -21,7 +20,6 @@ mod bundle;
 mod clock;
 mod command;
 mod console;
-mod criu;
 mod exit_code;
 mod failure;
 mod flags;

@@ -18,10 +18,8 @@ const MOUNT_NAMESPACE: u32 = 0x0002_0000;
 /// The pinned namespace, made where there is none yet. `None`: it cannot be had (no privileges, no such folder); the
 /// caller's own namespace serves, too.
 pub(crate) fn open() -> Option<OwnedFd> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    pinned().or_else(|| make().ok())
+    // Only root can read the pin, or make one.
+    pinned().or_else(|| if rustix::process::geteuid().is_root() { make().ok() } else { None })
 }
 
 fn pinned() -> Option<OwnedFd> {
@@ -33,7 +31,7 @@ fn pinned() -> Option<OwnedFd> {
 
 fn make() -> std::io::Result<OwnedFd> {
     let mut folder = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o711);
+    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
     folder.recursive(true).create(FOLDER)?;
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let place = openat(CWD, PIN, flags, Mode::from_raw_mode(0o400))?;

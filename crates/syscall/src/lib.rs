@@ -4,6 +4,8 @@ pub mod allocator;
 pub mod bpf;
 pub mod clone;
 pub mod descriptors;
+#[cfg(all(target_arch = "x86_64", target_feature = "crt-static"))]
+mod early;
 pub mod entry;
 pub mod exec;
 pub mod idmapped_mount;

@@ -46,7 +46,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         return Err(Failure::new(format!("container {id} is not running: {}", word(status))));
     }
     let change = match flags.text("resources")? {
-        Some("-") => bundle::from_reader(std::io::stdin(), "resources from standard input")?,
+        Some("-") => bundle::from_file(std::os::fd::AsFd::as_fd(&std::io::stdin()), "resources from standard input")?,
         Some(file) => bundle::read_json(Path::new(file), &format!("resources {file:?}"))?,
         None => from_flags(&flags)?,
     };

@@ -186,11 +186,27 @@ impl Folder {
 
     /// Removes all of it.
     pub(crate) fn remove(self) -> Result<(), Failure> {
-        self.clear()?;
-        match unlinkat(&self.root, &self.id, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Failure::io(format!("remove the state folder of container {}", self.id), errno)),
+        // Without its record it is another call's to take over, or to remove: not before this one is done.
+        self.lock()?;
+        if self.is_gone() {
+            return Ok(());
         }
+        for name in ["state.json", GROUP, "seccomp.bpf"] {
+            // What cannot be removed here is told below.
+            let _ = unlinkat(&self.dir, name, AtFlags::empty());
+        }
+        let remove = || match unlinkat(&self.root, &self.id, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) => Ok(()),
+            result => result,
+        };
+        let removed = match remove() {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                self.clear()?;
+                remove()
+            }
+            result => result,
+        };
+        removed.map_err(|errno| Failure::io(format!("remove the state folder of container {}", self.id), errno))
     }
 
     fn has(&self, name: &str) -> bool {
