@@ -8,6 +8,7 @@
 //! command/         one command, one file
 //! bundle.rs        config.json, read and completed once
 //! launch.rs        from a bundle to a container that waits (create, run)
+//! criu/            checkpoints
 //! state/           <root>/<id>: what one call leaves for the next
 //! ```
 
@@ -20,6 +21,7 @@ mod bundle;
 mod clock;
 mod command;
 mod console;
+mod criu;
 mod exit_code;
 mod failure;
 mod flags;

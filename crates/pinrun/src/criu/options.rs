@@ -1,0 +1,134 @@
+//! Options that checkpoint and restore have in common.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fd::AsRawFd;
+
+use super::request::Options;
+use crate::{
+    failure::Failure,
+    flags::{Flag, Flags, switch, value},
+    launch::absolute,
+};
+
+pub(crate) const FLAGS: [Flag; 10] = [
+    value(&["image-path"]),
+    value(&["work-path"]),
+    switch(&["tcp-established"]),
+    switch(&["ext-unix-sk"]),
+    switch(&["shell-job"]),
+    switch(&["lazy-pages"]),
+    switch(&["file-locks"]),
+    value(&["manage-cgroups-mode"]),
+    value(&["empty-ns"]),
+    switch(&["auto-dedup"]),
+];
+
+/// Read by CRIU over what it is asked for, if it is there; engines' administrators have it under this name.
+const CONFIGURATION: &str = "/etc/criu/runc.conf";
+/// Of a container: another such file, or with an empty value none.
+const CONFIGURATION_ANNOTATION: &str = "org.criu.config";
+/// Everything but debugging.
+const LOG_LEVEL: i32 = 4;
+
+/// Folders of CRIU's files; open, because CRIU finds them through this process.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    /// Absolute.
+    pub(crate) images: PathBuf,
+    images_open: File,
+    work: Option<(PathBuf, File)>,
+}
+
+impl Folders {
+    /// Opens them; makes them where that is wanted.
+    pub(crate) fn open(flags: &Flags, make_images: bool) -> Result<Self, Failure> {
+        let path = |name| flags.value(name).filter(|path| !path.is_empty());
+        let images = absolute(path("image-path").unwrap_or("checkpoint".as_ref()))?;
+        let images_open = open(&images, make_images)?;
+        let work = match path("work-path") {
+            None => None,
+            Some(work) => {
+                let work = absolute(work)?;
+                let opened = open(&work, true)?;
+                Some((work, opened))
+            }
+        };
+        Ok(Self { images, images_open, work })
+    }
+
+    /// Where CRIU's log is.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.work.as_ref().map_or(&self.images, |(work, _)| work).join(name)
+    }
+}
+
+fn open(path: &Path, make: bool) -> Result<File, Failure> {
+    if make {
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Failure::io(format!("make the folder {path:?}"), error));
+            }
+            _ => {}
+        }
+    }
+    File::open(path).map_err(|error| Failure::io(format!("open the folder {path:?}"), error))
+}
+
+/// What both ask for in the same way.
+pub(crate) fn common(
+    flags: &Flags,
+    folders: &Folders,
+    log: &str,
+    annotations: &std::collections::BTreeMap<String, String>,
+) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    options
+        .images_folder(folders.images_open.as_raw_fd())
+        .log_level(LOG_LEVEL)
+        .log_file(log)
+        .notify(true)
+        .orphan_terminal(true)
+        .manage_cgroups(true)
+        .cgroup_mode(cgroup_mode(flags.text("manage-cgroups-mode")?.unwrap_or("soft"))?)
+        .external_unix_sockets(flags.is_on("ext-unix-sk")?)
+        .tcp_established(flags.is_on("tcp-established")?)
+        .shell_job(flags.is_on("shell-job")?)
+        .file_locks(flags.is_on("file-locks")?)
+        .lazy_pages(flags.is_on("lazy-pages")?)
+        .auto_dedup(flags.is_on("auto-dedup")?)
+        .empty_namespaces(empty_namespaces(flags)?);
+    if let Some((_, work)) = &folders.work {
+        options.work_folder(work.as_raw_fd());
+    }
+    match annotations.get(CONFIGURATION_ANNOTATION).map(String::as_str) {
+        None => options.configuration(CONFIGURATION),
+        Some("") => &mut options,
+        Some(other) => options.configuration(other),
+    };
+    Ok(options)
+}
+
+/// `criu_cg_mode`
+fn cgroup_mode(word: &str) -> Result<i32, Failure> {
+    match word {
+        "ignore" => Ok(0),
+        "soft" => Ok(3),
+        "full" => Ok(4),
+        "strict" => Ok(5),
+        "" => Ok(6),
+        other => Err(Failure::usage(format!("invalid manage-cgroups-mode {other:?}: soft, full, strict or ignore"))),
+    }
+}
+
+fn empty_namespaces(flags: &Flags) -> Result<i32, Failure> {
+    flags.values("empty-ns").try_fold(0, |all, kind| match kind.to_str() {
+        Some("network") => Ok(all | libc::CLONE_NEWNET),
+        _ => Err(Failure::usage(format!("empty-ns {kind:?}: only network can be left empty"))),
+    })
+}
