@@ -13,6 +13,7 @@ use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio, Target};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsFd, AsRawFd, OwnedFd},
+    fs::{AtFlags, Mode, OFlags},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     process::{WaitId, WaitIdOptions, waitid},
 };
@@ -23,6 +24,9 @@ pub(crate) struct Node {
     pub(crate) parent: GroupPath,
     busybox: Vec<u8>,
     next: Cell<u32>,
+    /// The host's folder that holds the one on `/disk`.
+    host: OwnedFd,
+    disk: String,
 }
 
 /// How a container or command ended.
@@ -39,6 +43,10 @@ impl Node {
         let trees = Hierarchies::open().expect("cgroup trees");
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
         let busybox = busybox.expect("a static busybox (Debian: busybox-static)");
+        let (host, disk) = (std::env::temp_dir(), format!("pinion-test-container-{}", std::process::id()));
+        fs::create_dir(host.join(&disk)).expect("a temporary folder");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary folder's parent");
         syscall::mount_namespace::unshare_mounts().expect("a new mount namespace (are you root?)");
         mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private mounts");
         mount(c"tmpfs", c"/mnt", c"tmpfs", MountFlags::empty(), None).expect("a tmpfs root");
@@ -46,12 +54,21 @@ impl Node {
             fs::create_dir(path).expect("mount point");
             mount(kind, path, kind, MountFlags::empty(), None).expect("proc and sysfs");
         }
+        fs::create_dir("/mnt/disk").expect("mount point");
+        rustix::mount::mount_bind(host.join(&disk), "/mnt/disk").expect("the host's file system");
         std::env::set_current_dir("/mnt").expect("new root");
         rustix::process::pivot_root(".", ".").expect("pivot_root");
         unmount(".", UnmountFlags::DETACH).expect("old root");
         std::env::set_current_dir("/").expect("new root");
         let parent = GroupPath::parse(&format!("/pinion-test-container-{}", std::process::id())).expect("a path");
-        Self { trees, parent, busybox, next: Cell::new(0) }
+        Self { trees, parent, busybox, next: Cell::new(0), host: held, disk }
+    }
+
+    /// A folder for file systems whose mounts may have id maps: the root's, which is a tmpfs (Linux 6.3), else the host's.
+    pub(crate) fn mappable(&self) -> &'static str {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+        if (numbers.next(), numbers.next()) >= (Some(6), Some(3)) { "" } else { "/disk" }
     }
 
     /// Ends and removes what a failed case left; says whether there was anything.
@@ -62,6 +79,10 @@ impl Node {
             group.kill().expect("kill what was left");
             group.remove().expect("remove what was left");
         }
+        for entry in fs::read_dir("/disk").expect("the host's folder").flatten() {
+            fs::remove_dir_all(entry.path()).expect("what cases made on the host's file system");
+        }
+        rustix::fs::unlinkat(&self.host, self.disk.as_str(), AtFlags::REMOVEDIR).expect("the temporary folder");
         pids
     }
 

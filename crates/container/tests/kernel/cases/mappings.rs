@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::chown};
 
 use oci::IdMapping;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::{
     Case, bundle,
@@ -20,13 +20,15 @@ fn line(container_id: u32, host_id: u32) -> Vec<IdMapping> {
 
 /// A folder with a file of user 5, and a mount point below with another.
 fn volume(node: &Node) -> String {
-    let folder = format!("/volume-{}", node.number());
+    let folder = format!("{}/volume-{}", node.mappable(), node.number());
     fs::create_dir(&folder).expect("folder");
     fs::write(format!("{folder}/file"), "").expect("file");
     chown(format!("{folder}/file"), Some(5), Some(6)).expect("chown");
     let below = format!("{folder}/below");
     fs::create_dir(&below).expect("folder");
-    mount(c"tmpfs", below.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
+    let other = format!("{folder}-other");
+    fs::create_dir(&other).expect("folder");
+    mount_bind(&other, &below).expect("a mount of its own");
     fs::write(format!("{below}/file"), "").expect("file");
     chown(format!("{below}/file"), Some(5), Some(6)).expect("chown");
     folder
