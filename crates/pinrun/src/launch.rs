@@ -160,7 +160,7 @@ impl Making<'_> {
     fn make(&self, bundle: Bundle, starter: Starter) -> Result<(Record, Nascent, Option<OwnedFd>), Failure> {
         let Bundle { path, mut spec, rootfs } = bundle;
         let trees = Hierarchies::open()?;
-        // For the short life of this process: its end closes all at once.
+        // For this process's short life: its end closes all at once.
         std::mem::forget(trees.clone());
         place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
         if let Some(process) = &mut spec.process {
@@ -318,6 +318,8 @@ pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure>
         owner: rustix::process::geteuid().as_raw(),
         cgroup: made.group.path().as_str().to_owned(),
         own_pids: has_own_pids(&linux),
+        own_users: linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User),
+        hosts_mounts: !linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::Mount),
         own_keyring: made.own_keyring,
         systemd_unit: made.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,

@@ -90,6 +90,10 @@ pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Opti
         }
         group.remove()?;
     }
+    if record.hosts_mounts {
+        container::detach_root(std::path::Path::new(&record.rootfs))
+            .map_err(|error| Failure::io(format!("unmount the root {:?}", record.rootfs), error))?;
+    }
     folder.remove()?;
     // They were checked when the container was made.
     if let Some(Ok(hooks)) = record.hooks.as_ref().map(Hooks::parse) {

@@ -185,7 +185,8 @@ fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascen
     };
     let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
     let seccomp = folder.seccomp()?;
-    let mut nascent = container::exec(group, init.as_fd(), &request.process, stdio, seccomp.as_ref())?;
+    let target = container::Target { init: init.as_fd(), user_namespace: record.own_users };
+    let mut nascent = container::exec(group, target, &request.process, stdio, seccomp.as_ref())?;
     let terminal = match until_executed(&mut nascent, request) {
         Ok(terminal) => terminal,
         Err(failure) => {

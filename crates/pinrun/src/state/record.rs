@@ -39,6 +39,12 @@ pub(crate) struct Record {
     /// Whether it has a PID namespace of its own, so that nothing of it outlives its init.
     #[serde(default)]
     pub(crate) own_pids: bool,
+    /// Whether it has a user namespace of its own, which commands enter first.
+    #[serde(default)]
+    pub(crate) own_users: bool,
+    /// Whether it has no mount namespace, so that its mounts are in the host's, below its root.
+    #[serde(default)]
+    pub(crate) hosts_mounts: bool,
     /// Whether it and its commands have a session keyring of their own.
     #[serde(default)]
     pub(crate) own_keyring: bool,
