@@ -2,4 +2,7 @@
 
 mod exec;
 mod lifecycle;
+mod mounts;
+mod namespaces;
+mod process;
 mod terminal;
