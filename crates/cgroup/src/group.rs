@@ -28,13 +28,14 @@ impl Group {
     }
 
     /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
-    /// mounted the freezer's.
+    /// mounted the freezer's. For a user who is not the machine's root it may be one that is nowhere, as their containers may
+    /// have none ([`Group::is_real`]).
     pub fn open(trees: &Hierarchies, path: &GroupPath) -> Result<Self, Error> {
         let tree = trees.primary().ok_or(Error::NoTree)?;
-        if !tree.exists(path.relative()) {
-            return Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() });
+        if tree.exists(path.relative()) || !ownership::is_machine_root() {
+            return Ok(Self::found(trees, path));
         }
-        Ok(Self::found(trees, path))
+        Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() })
     }
 
     /// One that may be gone.
