@@ -30,17 +30,29 @@ def hierarchies():
 class Groups:
     """`<hierarchy>/<name>` in each."""
 
-    def __init__(self, name):
-        self.name = name
-        self.paths = []
+    def __init__(self, paths):
+        self.paths = paths
+
+    @classmethod
+    def make(cls, name):
+        """Makes them."""
+        paths = []
         for hierarchy in hierarchies():
             path = hierarchy.point / name
             path.mkdir()
-            self.paths.append(path)
+            paths.append(path)
             # A v1 cpuset is empty at first, and an empty one takes no process.
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if hierarchy.kind == "cgroup" and (path / file).exists():
                     (path / file).write_text((hierarchy.point / file).read_text())
+        return cls(paths)
+
+    @classmethod
+    def stale(cls, prefix):
+        """Those of this beginning whose name ends with the pid of a process that is gone."""
+        for hierarchy in hierarchies():
+            paths = [path for path in hierarchy.point.glob(f"{prefix}*") if path.is_dir()]
+            yield cls([path for path in paths if not Path("/proc", path.name.rsplit("-", 1)[1]).exists()])
 
     def join(self):
         """Moves the calling process into all of them."""

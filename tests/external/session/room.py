@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,9 +58,13 @@ def demand():
 
 
 def _outside(name, prepared, limit, adaption):
-    work = tempfile.mkdtemp(prefix=f"pinion-external-{name}-")
+    # Whoever ends this program, the room is taken away.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    _sweep()
+    work = tempfile.mkdtemp(prefix=f"pinion-external-{name}-{os.getpid()}-")
     os.chmod(work, 0o711)
-    groups = cgroups.Groups(f"pinion-test-external-{name}-{os.getpid()}")
+    groups = cgroups.Groups.make(f"pinion-test-external-{name}-{os.getpid()}")
     try:
         child = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
@@ -79,6 +84,15 @@ def _outside(name, prepared, limit, adaption):
     finally:
         groups.remove()
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _sweep():
+    """Takes away the folders and groups of sessions that were killed (-9): their processes ended with them."""
+    for folder in Path(tempfile.gettempdir()).glob("pinion-external-*-*-*"):
+        if not Path("/proc", folder.name.split("-")[-2]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    for group in cgroups.Groups.stale("pinion-test-external-"):
+        group.remove()
 
 
 def _first_process(body, work, prepared, stays):
