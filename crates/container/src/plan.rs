@@ -50,7 +50,6 @@ impl Plan {
         let none = oci::Linux::default();
         let linux = spec.linux.as_ref().unwrap_or(&none);
         check_version(spec)?;
-        let process = spec.process.as_ref().ok_or_else(|| Error::invalid("process: is missing"))?;
         let namespaces = Namespaces::parse(linux, inputs.namespaces)?;
         let time_offsets = TimeOffsets::parse(&linux.time_offsets, &namespaces)?;
         let placement = Placement::parse(spec, linux, &inputs.invocation)?;
@@ -70,7 +69,10 @@ impl Plan {
             (None, Some(profile)) => Some(compile(profile)?),
             (None, None) => None,
         };
-        let process = Process::parse(process, linux, seccomp, &mut warnings)?;
+        let process = match &spec.process {
+            Some(process) => Process::parse(process, linux, seccomp, &mut warnings)?,
+            None => Process::absent(linux, seccomp, &mut warnings)?,
+        };
         let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some());
         if let Some(mappings) = namespaces.user.mappings() {
             process.check_mapped(mappings)?;

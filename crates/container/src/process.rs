@@ -95,6 +95,17 @@ impl Process {
         })
     }
 
+    /// Of a spec without one: it can be created, but not started (config.md, `process`).
+    pub(crate) fn absent(
+        linux: &oci::Linux,
+        seccomp: Option<seccomp::Program>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, Error> {
+        let none = oci::Process { args: vec!["none".into()], cwd: "/".into(), ..oci::Process::default() };
+        let parsed = Self::parse(&none, linux, seccomp, warnings)?;
+        Ok(Self { arguments: StringArray::new(Vec::new()), ..parsed })
+    }
+
     /// Whether all its ids have one outside of the user namespace.
     pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
         self.credentials.check_mapped(mappings)
@@ -139,8 +150,10 @@ impl Process {
         if self.no_new_privileges {
             set_no_new_privs(true).during(|| "set no_new_privs")?;
         }
-        let name = self.arguments.strings().first().map_or(c"", CString::as_c_str);
-        let file = command::find(name, &environment)?;
+        let file = match self.arguments.strings().first() {
+            Some(name) => command::find(name, &environment)?,
+            None => CString::default(),
+        };
         Ok(Ready { process: self, file, environment: StringArray::new(environment), preserve: last.preserve })
     }
 }
@@ -167,6 +180,9 @@ impl Ready<'_> {
     /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with it, it
     /// goes last, and has to allow nothing but execve.
     pub(crate) fn execute(&self) -> Error {
+        if self.file.is_empty() {
+            return Error::invalid("process: is missing, so there is nothing to start");
+        }
         if let Err(error) = self.confine() {
             return error;
         }

@@ -63,7 +63,7 @@ const KNOWN: [Flag; 9] = [
 
 /// The global options and what to do. The options are given back with an error, too: they say where to write it.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> (Global, Result<Wanted, Failure>) {
-    let mut global = Global { root: default_root(), ..Global::default() };
+    let mut global = Global::default();
     let wanted = Flags::parse(arguments, &KNOWN, Order::Strict).and_then(|flags| read(flags, &mut global));
     (global, wanted)
 }
@@ -75,9 +75,7 @@ fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
         Some(other) => return Err(Failure::usage(format!("invalid log-format {other:?}: text or json"))),
     };
     global.log = flags.value("log").filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let Some(root) = flags.value("root").filter(|path| !path.is_empty()) {
-        global.root = root.into();
-    }
+    global.root = flags.value("root").filter(|path| !path.is_empty()).map_or_else(default_root, PathBuf::from);
     global.debug = flags.is_on("debug")?;
     global.systemd_cgroup = flags.is_on("systemd-cgroup")?;
     global.rootless = match flags.text("rootless")? {
@@ -99,10 +97,18 @@ fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
     }
 }
 
-/// On tmpfs; of an ordinary user, in the folder that the user's session has there.
+/// On tmpfs; of an ordinary user, and of one who is root in a user namespace only, in the folder that the user's session
+/// has there.
 fn default_root() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(folder) if !rustix::process::geteuid().is_root() => PathBuf::from(folder).join("pinrun"),
+        Some(folder) if !is_machine_root() => PathBuf::from(folder).join("pinrun"),
         _ => PathBuf::from("/run/pinrun"),
     }
+}
+
+/// In the first user namespace every id is mapped upon itself.
+fn is_machine_root() -> bool {
+    rustix::process::geteuid().is_root()
+        && syscall::proc_file::read("/proc/self/uid_map")
+            .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }

@@ -144,10 +144,7 @@ impl Relay {
     }
 
     fn resize(&self) {
-        if let Some(size) = self.before.as_ref().and_then(|_| tcgetwinsize(stdin()).ok()) {
-            // A terminal that is closed needs no size.
-            let _ = tcsetwinsize(&self.master, size);
-        }
+        fit(&self.master);
     }
 
     fn watch<'fd>(&'fd self, fds: &mut Vec<PollFd<'fd>>, input: BorrowedFd<'fd>) {
@@ -216,6 +213,14 @@ impl Drop for Relay {
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     matches!(poll(&mut fds, Some(&rustix::event::Timespec::default())), Ok(1))
+}
+
+/// Gives the process's terminal the size of this one, if this is one.
+pub(crate) fn fit(terminal: &OwnedFd) {
+    if let Ok(size) = tcgetwinsize(stdin()) {
+        // A terminal that is closed needs no size.
+        let _ = tcsetwinsize(terminal, size);
+    }
 }
 
 /// Orphans below fall to this process, so that the process can be waited for.

@@ -185,7 +185,11 @@ fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascen
     };
     let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
     let seccomp = folder.seccomp()?;
-    let target = container::Target { init: init.as_fd(), user_namespace: record.own_users };
+    let target = container::Target {
+        init: init.as_fd(),
+        user_namespace: record.own_users,
+        callers_mounts: record.hosts_mounts,
+    };
     let mut nascent = container::exec(group, target, &request.process, stdio, seccomp.as_ref())?;
     let terminal = match until_executed(&mut nascent, request) {
         Ok(terminal) => terminal,

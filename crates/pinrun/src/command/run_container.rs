@@ -26,6 +26,9 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     }
     let foreground = Foreground::prepare()?;
     let launched = launch(global, &request, Starter::Here)?;
+    if let Some(terminal) = &launched.terminal {
+        foreground::fit(terminal);
+    }
     let Launched { folder, record, nascent, terminal, .. } = start(global, launched)?;
     let code = foreground.stay(&nascent.pidfd, terminal)?;
     if !keep && let Err(failure) = delete::clean(global, folder, record, Some(nascent.group)) {

@@ -2,6 +2,7 @@ use std::{
     fs::File,
     io::{Read, Write},
     path::Path,
+    time::Duration,
 };
 
 use rustix::{
@@ -22,6 +23,9 @@ use crate::{
 const ID_MAX: usize = 255;
 /// Where the group is made: a symlink whose target is the path, so that it is there whole or not at all.
 const GROUP: &str = "group";
+/// How often, and how long after one another, a lock is tried that its holder is about to lose.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// How often another call may remove the folder in between.
 const RACES_MAX: usize = 16;
 /// Largest state.json or filter that is read.
@@ -51,8 +55,8 @@ impl Folder {
                 Err(Errno::NOENT) => continue,
                 result => result.map_err(|errno| Failure::io(what(), errno))?,
             };
-            let locked = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
             let folder = Self { root, dir, id: id.to_owned() };
+            let locked = folder.lock_soon(|| !made && !folder.has_record());
             match (made, locked) {
                 (true, true) => return Ok(folder),
                 // Removed just now by who found it without a record and without a lock.
@@ -156,7 +160,7 @@ impl Folder {
 
     /// Removes what a killed call left. A folder that a call is at work in stays.
     pub(crate) fn remove_leftover(self) -> Result<(), Failure> {
-        if flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !self.lock_soon(|| true) {
             return Err(Failure::new(format!("container {} is being made by another call; try again", self.id)));
         }
         self.clear_leftover()?;
@@ -172,6 +176,21 @@ impl Folder {
             group.remove()?;
         }
         self.remove()
+    }
+
+    /// Whether it could be locked, at once or, as long as it is worth waiting, a moment later: the child of a call that
+    /// was killed just now has the lock until it notices.
+    fn lock_soon(&self, worth_waiting: impl Fn() -> bool) -> bool {
+        for _ in 0..LOCK_TRIES {
+            if flock(&self.dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return true;
+            }
+            if !worth_waiting() {
+                return false;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        false
     }
 
     /// Waits until no other call is at work on the container. The lock ends with this process.

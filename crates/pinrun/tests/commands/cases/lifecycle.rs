@@ -18,6 +18,7 @@ pub(crate) const CASES: &[super::Case] = crate::cases!(
     a_broken_state_hides_nobody,
     the_program_of_a_container_cannot_be_written,
     errors_are_logged_as_json,
+    without_a_process_there_is_nothing_to_start,
 );
 
 fn create_start_kill_delete() {
@@ -173,4 +174,18 @@ fn errors_are_logged_as_json() {
     assert_eq!(line["level"], "error");
     assert_eq!(line["msg"], format!("container does not exist: {ID}"));
     assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')));
+}
+
+fn without_a_process_there_is_nothing_to_start() {
+    let mut bundle = Bundle::new(&["true"]);
+    bundle.spec.as_object_mut().expect("an object").remove("process");
+    bundle.write();
+    bundle.pinrun(&["create", ID]).ok();
+    assert_eq!(bundle.status(), "created");
+    bundle.pinrun(&["start", ID]).failed("process: is missing");
+    bundle.wait_until("stopped");
+    bundle.pinrun(&["delete", ID]).ok();
+    bundle.is_gone();
+    bundle.pinrun(&["run", ID]).failed("process: is missing");
+    bundle.is_gone();
 }
