@@ -1,7 +1,11 @@
-use std::{cell::Cell, io::ErrorKind, mem::ManuallyDrop};
+use std::{
+    cell::Cell,
+    io::{ErrorKind, Read},
+    mem::ManuallyDrop,
+};
 
 use rustix::{
-    fd::{AsFd, BorrowedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{CWD, Mode, OFlags, openat},
     io::Errno,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
@@ -14,10 +18,10 @@ use crate::{
     error::During,
     forerunner,
     init::{detach_from_parent, still_needed},
-    namespaces::with_children_in,
+    namespaces::{MountNamespace, with_children_in},
     process::{Last, Process, Ready},
     procfs::Procfs,
-    standard,
+    rootfs, standard,
     sync::{self, ChildEnd},
     terminal,
 };
@@ -37,11 +41,13 @@ pub struct Target<'a> {
     pub init: BorrowedFd<'a>,
     /// Whether it has a user namespace of its own (new or joined): entered first, and its root is who enters the others.
     pub user_namespace: bool,
+    /// Whether it has no mount namespace of its own: then its root is only its processes', and is entered like theirs.
+    pub callers_mounts: bool,
 }
 
 impl<'a> From<BorrowedFd<'a>> for Target<'a> {
     fn from(init: BorrowedFd<'a>) -> Self {
-        Self { init, user_namespace: false }
+        Self { init, user_namespace: false, callers_mounts: false }
     }
 }
 
@@ -80,7 +86,7 @@ fn clone_command(
     process: &oci::Process,
     stdio: Stdio,
     seccomp: Option<&seccomp::Program>,
-) -> Result<(Child, rustix::fd::OwnedFd), Error> {
+) -> Result<(Child, OwnedFd), Error> {
     let process = Process::parse(process, &linux_of(target), seccomp.cloned(), &mut Vec::new())?;
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
@@ -108,6 +114,17 @@ fn clone_command(
         place(group, &child, ours.as_fd())?;
     }
     Ok((child, ours))
+}
+
+/// The root of a process.
+fn open_root(init: BorrowedFd<'_>, proc: &Procfs) -> Result<OwnedFd, Error> {
+    let info = proc.open_file(&format!("self/fdinfo/{}", init.as_raw_fd()), OFlags::RDONLY);
+    let info = info.during(|| "ask for the pid of the container's init")?;
+    let mut text = String::new();
+    std::fs::File::from(info).read_to_string(&mut text).during(|| "read the pid of the container's init")?;
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim).unwrap_or_default();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(proc, format!("{pid}/root"), flags, Mode::empty()).during(|| "open the root of the container's init")
 }
 
 /// What the process is checked against.
@@ -207,7 +224,10 @@ impl Command<'_> {
         };
         if !self.target.user_namespace {
             self.process.oom_score_adj.apply(proc)?;
+            // By the host's pid, which is not the container's.
+            let root = if self.target.callers_mounts { Some(open_root(self.target.init, proc)?) } else { None };
             self.enter_container()?;
+            root.as_ref().map_or(Ok(()), |root| rootfs::change(root.as_fd(), MountNamespace::Same))?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, c"/", flags, Mode::empty()).during(|| "open the container's root")?;

@@ -27,6 +27,16 @@ fn the_callers(node: &Node) {
     );
     assert!(mount_count() > before, "they are here");
     container::detach_root(&image).expect("umount");
+    let mut spec = bundle::spec(&["/bin/sleep", "99"]);
+    spec.linux.as_mut().expect("linux").namespaces.retain(|namespace| namespace.kind != NamespaceType::Mount);
+    let (mut target, _) = node.create(spec, node.inputs_of(&image)).expect("created");
+    target.start().expect("started");
+    crate::node::next(&mut target).expect("executed");
+    let of = container::Target { callers_mounts: true, ..target.pidfd.as_fd().into() };
+    let out = node.exec_in(&target, of, &bundle::process(&["/bin/sh", "-c", "ls /; cat /proc/1/cmdline"]));
+    assert_eq!(out.expect("exec").stdout, "bin\ndev\netc\nproc\nsys\ntmp\nsleep\099\0".replace("sleep", "/bin/sleep"));
+    node.end(target);
+    container::detach_root(&image).expect("umount");
     assert_eq!(mount_count(), before);
     assert!(container::detach_root(&PathBuf::from("/none")).is_ok());
 }
