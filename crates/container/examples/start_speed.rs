@@ -82,7 +82,8 @@ fn commands(node: &Node, image: &Path, count: usize, idle: Duration) {
         let group = target.group.exec_group(&format!("exec-{number}")).expect("a group");
         laps.lap();
         let stdio = container::Stdio::default();
-        let mut nascent = container::exec(group, target.pidfd.as_fd(), &process, stdio, Some(&program)).expect("exec");
+        let mut nascent =
+            container::exec(group, target.pidfd.as_fd(), &process, stdio, Some((&program).into())).expect("exec");
         laps.lap();
         next(&mut nascent).expect("ready");
         laps.lap();

@@ -14,7 +14,7 @@ use rustix::{
 use syscall::clone::{Child, Clone3};
 
 use crate::{
-    Error, Nascent, Stdio, descriptors,
+    Error, ExecFilter, Nascent, Stdio, descriptors,
     error::During,
     forerunner,
     init::{detach_from_parent, still_needed},
@@ -59,16 +59,16 @@ impl<'a> From<BorrowedFd<'a>> for Target<'a> {
 /// Needs Linux 5.8 (setns by pidfd).
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process or the seccomp program; `System`: the container is not
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process, the seccomp program or its agent; `System`: the container is not
 /// running, or the clone failed. A group of `Group::exec_group` is removed then.
 pub fn exec<'a>(
     group: cgroup::Group,
     target: impl Into<Target<'a>>,
     process: &oci::Process,
     stdio: Stdio,
-    seccomp: Option<&seccomp::Program>,
+    filter: Option<ExecFilter<'_>>,
 ) -> Result<Nascent, Error> {
-    match clone_command(&group, target.into(), process, stdio, seccomp) {
+    match clone_command(&group, target.into(), process, stdio, filter) {
         Ok((child, socket)) => Ok(Nascent::new(child, socket, group, false)),
         Err(error) => {
             if group.is_exec_group() {
@@ -85,9 +85,11 @@ fn clone_command(
     target: Target<'_>,
     process: &oci::Process,
     stdio: Stdio,
-    seccomp: Option<&seccomp::Program>,
+    filter: Option<ExecFilter<'_>>,
 ) -> Result<(Child, OwnedFd), Error> {
-    let process = Process::parse(process, &linux_of(target), seccomp.cloned(), &mut Vec::new())?;
+    let filter = filter.map(|filter| filter.parse()).transpose()?;
+    let mut process = Process::parse(process, &linux_of(target), filter, &mut Vec::new())?;
+    process.connect_agent()?;
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
     let (ours, childs) = sync::pair()?;
@@ -168,7 +170,8 @@ impl Command<'_> {
     /// With a user namespace: somebody goes ahead and enters it.
     fn clone_inside(&self, group: &cgroup::Group, socket: BorrowedFd<'_>) -> Result<Child, Error> {
         let ahead = |end: &ChildEnd, run: fn(&Command<'_>) -> i32| {
-            let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
+            let needed =
+                standard::descriptors(self.stdio).chain(self.joiner.descriptors()).chain(self.process.descriptor());
             descriptors::keep_only(
                 needed.chain([self.target.init, self.sync.as_fd(), end.as_fd()]),
                 self.stdio.preserve,
@@ -209,7 +212,7 @@ impl Command<'_> {
 
     fn set_up(&self) -> Result<Ready<'_>, Error> {
         let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
-        let needed = needed.chain(self.proc.map(AsFd::as_fd));
+        let needed = needed.chain(self.proc.map(AsFd::as_fd)).chain(self.process.descriptor());
         detach_from_parent(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve)?;
         self.process.affinity.before_joining()?;
         self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;

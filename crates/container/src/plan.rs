@@ -1,8 +1,9 @@
 use rustix::fd::BorrowedFd;
 
 use crate::{
-    Error, Inputs, Invocation, Stdio,
+    Agent, Error, Inputs, Invocation, Stdio,
     devices::Devices,
+    filter::Filter,
     hooks::Hooks,
     host_names::HostNames,
     masks::Masks,
@@ -69,9 +70,11 @@ impl Plan {
             (None, Some(profile)) => Some(compile(profile)?),
             (None, None) => None,
         };
+        let agent = agent(linux, &inputs.invocation);
+        let filter = seccomp.map(|program| Filter::parse(program, agent)).transpose()?;
         let process = match &spec.process {
-            Some(process) => Process::parse(process, linux, seccomp, &mut warnings)?,
-            None => Process::absent(linux, seccomp, &mut warnings)?,
+            Some(process) => Process::parse(process, linux, filter, &mut warnings)?,
+            None => Process::absent(linux, filter, &mut warnings)?,
         };
         let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some());
         if let Some(mappings) = namespaces.user.mappings() {
@@ -100,6 +103,7 @@ impl Plan {
 
     /// In the caller, last before the clone: what the child cannot reach by path is opened.
     pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
+        self.process.connect_agent()?;
         let staging = self.invocation.staging.take();
         let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New && !self.hooks.before_pivot());
         // The container's root may not pass every folder on the way, nor sees who joins a namespace the caller's files.
@@ -130,6 +134,7 @@ impl Plan {
             .chain(self.root.descriptors())
             .chain(mounts)
             .chain(standard::descriptors(&self.stdio))
+            .chain(self.process.descriptor())
     }
 }
 
@@ -142,10 +147,14 @@ fn check_version(spec: &oci::Spec) -> Result<(), Error> {
 }
 
 pub(crate) fn compile(profile: &oci::Seccomp) -> Result<seccomp::Program, Error> {
-    if profile.listener_path.as_deref().is_some_and(|path| !path.is_empty()) {
-        return Err(Error::invalid("linux.seccomp.listenerPath: is not supported yet"));
-    }
     seccomp::compile(profile).map_err(|error| Error::invalid(error.to_string()))
+}
+
+fn agent(linux: &oci::Linux, invocation: &Invocation) -> Option<Agent> {
+    let profile = linux.seccomp.as_ref()?;
+    let path = profile.listener_path.clone().filter(|path| !path.is_empty())?;
+    let metadata = profile.listener_metadata.clone().unwrap_or_default();
+    Some(Agent { path, metadata, state: invocation.state.clone() })
 }
 
 /// Without a devpts of its own a container would get a terminal of the image, or none.

@@ -18,6 +18,7 @@ use crate::{
     credentials::Credentials,
     descriptors,
     error::During,
+    filter::Filter,
     home,
     id_mappings::IdMappings,
     labels::Labels,
@@ -51,7 +52,7 @@ pub(crate) struct Process {
     scheduling: Scheduling,
     /// Of a command.
     pub(crate) affinity: Affinity,
-    seccomp: Option<seccomp::Program>,
+    filter: Option<Filter>,
     own_capabilities: CapabilitySet,
     /// Of the caller, outside.
     pub(crate) callers_capabilities: CapabilitySet,
@@ -62,7 +63,7 @@ impl Process {
     pub(crate) fn parse(
         spec: &oci::Process,
         linux: &oci::Linux,
-        seccomp: Option<seccomp::Program>,
+        filter: Option<Filter>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
         let callers_capabilities = capabilities::own()?;
@@ -89,7 +90,7 @@ impl Process {
             memory_policy: linux.memory_policy.as_ref().map(MemoryPolicy::parse).transpose()?,
             scheduling: Scheduling::parse(spec)?,
             affinity: Affinity::parse(spec)?,
-            seccomp,
+            filter,
             own_capabilities: own,
             callers_capabilities,
         })
@@ -98,11 +99,11 @@ impl Process {
     /// Of a spec without one: it can be created, but not started (config.md, `process`).
     pub(crate) fn absent(
         linux: &oci::Linux,
-        seccomp: Option<seccomp::Program>,
+        filter: Option<Filter>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, Error> {
         let none = oci::Process { args: vec!["none".into()], cwd: "/".into(), ..oci::Process::default() };
-        let parsed = Self::parse(&none, linux, seccomp, warnings)?;
+        let parsed = Self::parse(&none, linux, filter, warnings)?;
         Ok(Self { arguments: StringArray::new(Vec::new()), ..parsed })
     }
 
@@ -120,6 +121,16 @@ impl Process {
         self.rlimits.raise()
     }
 
+    /// In the caller, last before the clone.
+    pub(crate) fn connect_agent(&mut self) -> Result<(), Error> {
+        self.filter.as_mut().map_or(Ok(()), Filter::connect)
+    }
+
+    /// What the child needs until execve.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.filter.as_ref()?.descriptor()
+    }
+
     /// Everything up to the wait: becomes the user.
     pub(crate) fn become_user(&self, root: BorrowedFd<'_>, proc: &Procfs, last: &Last<'_>) -> Result<Ready<'_>, Error> {
         let mut environment = self.environment.clone();
@@ -128,7 +139,8 @@ impl Process {
         }
         self.labels.apply(proc)?;
         // No descriptor of a folder, least of all the host's /proc, may be there when the working directory is entered.
-        descriptors::keep_only(last.keep.iter().copied(), last.preserve)?;
+        let told = self.filter.as_ref().map_or(Ok(None), |filter| filter.message(proc))?;
+        descriptors::keep_only(last.keep.iter().copied().chain(self.descriptor()), last.preserve)?;
         if let Some(personality) = self.personality {
             syscall::personality::set_personality(personality)
                 .during(|| format!("set the personality {personality:?}"))?;
@@ -141,7 +153,7 @@ impl Process {
         self.capabilities.limit()?;
         let entered = enter_cwd(&self.cwd)?;
         self.credentials.apply()?;
-        let late_admin = last.admin || self.seccomp.is_some() && !self.no_new_privileges;
+        let late_admin = last.admin || self.filter.is_some() && !self.no_new_privileges;
         self.capabilities.raise(self.own_capabilities, late_admin)?;
         if !entered {
             chdir(self.cwd.as_c_str()).during(|| format!("enter the working directory {:?}", self.cwd))?;
@@ -154,7 +166,8 @@ impl Process {
             Some(name) => command::find(name, &environment)?,
             None => CString::default(),
         };
-        Ok(Ready { process: self, file, environment: StringArray::new(environment), preserve: last.preserve })
+        let environment = StringArray::new(environment);
+        Ok(Ready { process: self, file, environment, preserve: last.preserve, told })
     }
 }
 
@@ -174,6 +187,8 @@ pub(crate) struct Ready<'a> {
     file: CString,
     environment: StringArray,
     preserve: u32,
+    /// To the agent of its filter.
+    told: Option<Vec<u8>>,
 }
 
 impl Ready<'_> {
@@ -202,14 +217,8 @@ impl Ready<'_> {
     }
 
     fn filter(&self) -> Result<(), Error> {
-        match &self.process.seccomp {
-            Some(program) => {
-                let loaded = syscall::seccomp::load_filter(&program.filter, program.flags);
-                loaded.map(drop).during(|| {
-                    let count = program.filter.len() / syscall::seccomp::INSTRUCTION_SIZE;
-                    format!("load the seccomp filter ({count} instructions, flags {:#x})", program.flags)
-                })
-            }
+        match &self.process.filter {
+            Some(filter) => filter.load(self.told.as_deref()),
             None => Ok(()),
         }
     }

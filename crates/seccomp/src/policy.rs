@@ -47,10 +47,6 @@ impl Policy {
     pub(crate) fn parse(native: Arch, profile: &Seccomp) -> Result<Self, Error> {
         let default =
             Action::parse(["defaultAction", "defaultErrnoRet"], &profile.default_action, profile.default_errno_ret)?;
-        if default.is_notify() {
-            let reason = "SCMP_ACT_NOTIFY would stop the runtime itself; use it in rules".to_owned();
-            return Err(Error::Invalid { field: "defaultAction".into(), reason });
-        }
         let section = |arch| Section { arch, calls: BTreeMap::new(), last: None };
         let mut policy = Self {
             default,
@@ -59,7 +55,7 @@ impl Policy {
             newer: if default.permits() { default } else { Action::ENOSYS },
             flags: rule::flags(profile)?,
         };
-        let mut notifies = false;
+        let mut notifies = default.is_notify();
         for (index, rule) in profile.syscalls.iter().enumerate() {
             notifies |= policy.add(rule).map_err(|error| error.of_rule(index, &rule.names))?;
         }
@@ -76,11 +72,6 @@ impl Policy {
         for name in &rule.names {
             if name.is_empty() {
                 return Err(Error::Invalid { field: "names".into(), reason: "a name is empty".into() });
-            }
-            if action.is_notify() && name == "write" {
-                let reason =
-                    "SCMP_ACT_NOTIFY on write would stop the runtime before the agent has the listener".to_owned();
-                return Err(Error::Invalid { field: "action".into(), reason });
             }
             for section in &mut self.sections {
                 section.add(name, action, &alternatives, self.default);

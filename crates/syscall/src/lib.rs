@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod bpf;
 pub mod clone;
+pub mod descriptor_cell;
 pub mod descriptors;
 #[cfg(all(target_arch = "x86_64", target_feature = "crt-static"))]
 mod early;

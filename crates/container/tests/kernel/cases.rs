@@ -11,6 +11,7 @@ mod mappings;
 mod mount_namespaces;
 mod mount_options;
 mod namespaces;
+mod notify;
 mod refused;
 mod staging;
 mod user_namespaces;
@@ -27,6 +28,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         files::CASES,
         lifecycle::CASES,
         namespaces::CASES,
+        notify::CASES,
         refused::CASES,
         staging::CASES,
         clocks::CASES,

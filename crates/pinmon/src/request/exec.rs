@@ -36,10 +36,11 @@ impl Monitor {
         let what = format!("exec in container {container}");
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
         let path = group.path().clone();
-        let nascent = container::exec(group, pidfd, &process, stdio(attachments), filter.as_deref()).map_err(|e| {
-            self.remove_exec_group(&container, &id, &path);
-            of_container(&what, &e)
-        })?;
+        let nascent = container::exec(group, pidfd, &process, stdio(attachments), filter.as_deref().map(Into::into))
+            .map_err(|e| {
+                self.remove_exec_group(&container, &id, &path);
+                of_container(&what, &e)
+            })?;
         self.inherit.restore_files(nascent.pid, &process);
         let serial = self.next_serial();
         let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));

@@ -190,7 +190,7 @@ fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascen
         user_namespace: record.own_users,
         callers_mounts: record.hosts_mounts,
     };
-    let mut nascent = container::exec(group, target, &request.process, stdio, seccomp.as_ref())?;
+    let mut nascent = container::exec(group, target, &request.process, stdio, seccomp.as_ref().map(Into::into))?;
     let terminal = match until_executed(&mut nascent, request) {
         Ok(terminal) => terminal,
         Err(failure) => {
