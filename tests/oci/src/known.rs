@@ -44,6 +44,15 @@ pub const KNOWN: &[(Runtime, &str, &str)] = &[
     (Runc, "process::personality", "no personality before 1.2"),
     (Runc, "process::scheduler_batch", "older than scheduler"),
     (Crun, "process::scheduler_batch", "older than scheduler"),
+    (Crun, "cgroups::nothing_left_if_a_limit_is_refused", "leaves the cgroup of a creation that failed"),
+    (Crun, "cgroups::path_absent", "writes to the cpuset of the root group"),
+    (Crun, "cgroups::pause_twice", "resumes what is not paused"),
+    (Crun, "command_line::features_is_true", "no features before 1.8.5"),
+    (Runc, "hooks::all_kinds_in_order", "runs poststart after create"),
+    (Crun, "hooks::state_on_stdin", "says / for the bundle to startContainer"),
+    (Crun, "hooks::statuses", "calls what it creates created"),
+    (Runc, "seccomp::flags", "takes no flags before 1.2"),
+    (Crun, "seccomp::notify_without_a_listener_is_refused", "starts without anybody who answers"),
 ];
 
 /// Why a case is known to fail on a runtime.

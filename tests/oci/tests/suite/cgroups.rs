@@ -1,0 +1,329 @@
+//! `linux.resources` and `linux.cgroupsPath`, `update`, `pause`, `events`, `ps`.
+
+use std::fs;
+
+use oci_tests::{Case, Cgroup, Container, Runtime, each_runtime, wait_until};
+use serde_json::{Value, json};
+
+each_runtime!(
+    memory,
+    cpu,
+    cpuset,
+    pids,
+    device_rules,
+    block_io_is_taken_or_refused_by_name,
+    out_of_memory,
+    path_absent,
+    path_relative,
+    path_nested,
+    deleted_with_what_was_below,
+    nothing_left_if_a_limit_is_refused,
+    update_flags,
+    update_by_file,
+    update_of_nonsense,
+    pause_and_resume,
+    pause_twice,
+    exec_in_a_paused_container,
+    kill_of_a_paused_container,
+    kill_all,
+    events_stats,
+    ps_lists_the_processes,
+    default_devices,
+    own_devices,
+    device_that_is_there,
+);
+
+fn with_resources(case: &Case, resources: Value) -> Container<'_> {
+    let mut bundle = case.script("sleep 1000");
+    for (key, value) in resources.as_object().expect("an object") {
+        bundle.spec["linux"]["resources"][key] = value.clone();
+    }
+    let container = case.container(bundle);
+    container.started();
+    container
+}
+
+fn memory(case: &Case) {
+    let container = with_resources(case, json!({ "memory": { "limit": 67_108_864, "reservation": 33_554_432 } }));
+    let group = container.cgroup();
+    assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "67108864");
+    assert_eq!(group.read("memory.soft_limit_in_bytes", "memory.low"), "33554432");
+    container.remove();
+}
+
+fn cpu(case: &Case) {
+    let container = with_resources(case, json!({ "cpu": { "shares": 512, "quota": 50_000, "period": 100_000 } }));
+    let group = container.cgroup();
+    if Cgroup::is_v1() {
+        assert_eq!(group.read("cpu.shares", "cpu.weight"), "512");
+        assert_eq!(group.read("cpu.cfs_quota_us", ""), "50000");
+        assert_eq!(group.read("cpu.cfs_period_us", ""), "100000");
+    } else {
+        assert_eq!(group.read("cpu.", "cpu.max"), "50000 100000");
+    }
+    container.remove();
+}
+
+fn cpuset(case: &Case) {
+    let container = with_resources(case, json!({ "cpu": { "cpus": "0", "mems": "0" } }));
+    assert_eq!(container.cgroup().read("cpuset.cpus", "cpuset.cpus"), "0");
+    assert_eq!(container.exec(&[], &["/bin/probe", "affinity"]).ok(), "1\n");
+    container.remove();
+}
+
+fn pids(case: &Case) {
+    let container = with_resources(case, json!({ "pids": { "limit": 9 } }));
+    assert_eq!(container.cgroup().read("pids.max", "pids.max"), "9");
+    let text = container.exec(&[], &["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 & done 2>&1; exit 0"]);
+    assert!(text.stdout.contains("fork") || text.stderr.contains("fork") || text.code != 0, "{text:?}");
+    container.remove();
+}
+
+fn device_rules(case: &Case) {
+    // /dev/kmsg is a device of the machine; the container may only what a rule says.
+    let script = "mknod /k c 1 11; (head -c 0 < /k) 2>&1; mknod /z c 1 5; (head -c 1 < /z | wc -c) 2>&1; mknod /n c 7 1 2>&1; \
+        (echo > /z) 2>&1; true";
+    let text = case.output(script, |bundle| {
+        bundle.spec["linux"]["resources"]["devices"] = json!([
+            { "allow": false, "access": "rwm" },
+            { "allow": true, "type": "c", "major": 1, "minor": 11, "access": "m" },
+        ]);
+    });
+    assert!(text.contains("/k: Operation not permitted") && text.contains("1\n"), "{text}");
+}
+
+fn block_io_is_taken_or_refused_by_name(case: &Case) {
+    let mut bundle = case.script("true");
+    bundle.spec["linux"]["resources"]["blockIO"] =
+        json!({ "throttleReadBpsDevice": [{ "major": 254, "minor": 0, "rate": 1_000_000 }] });
+    let outcome = case.container(bundle).run();
+    assert!(outcome.code == 0 || outcome.stderr.contains("blkio") || outcome.stderr.contains("io."), "{outcome:?}");
+}
+
+fn out_of_memory(case: &Case) {
+    let mut bundle = case.script("exec dd if=/dev/zero of=/dev/null bs=200M count=1");
+    bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
+    case.container(bundle).run().exits(137);
+}
+
+fn path_absent(case: &Case) {
+    let mut bundle = case.script("sleep 1000");
+    bundle.spec["linux"]["cgroupsPath"] = json!("");
+    let container = case.container(bundle);
+    container.started();
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("it lives");
+    assert!(text.contains(&container.id), "the id names the group: {text}");
+    container.remove();
+    for line in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).filter(|path| path.contains(&container.id)) {
+        assert!(Cgroup::new(line).folders().is_empty(), "{line}");
+    }
+}
+
+fn path_relative(case: &Case) {
+    let mut bundle = case.script("sleep 1000");
+    bundle.spec["linux"]["cgroupsPath"] = json!(format!("{}relative", case.tag));
+    let container = case.container(bundle);
+    container.started();
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).expect("it lives");
+    assert!(text.contains(&format!("{}relative", case.tag)), "{text}");
+    container.remove();
+}
+
+fn path_nested(case: &Case) {
+    let mut bundle = case.script("sleep 1000");
+    let path = format!("/{}up/down", case.tag);
+    bundle.spec["linux"]["cgroupsPath"] = json!(path);
+    let container = case.container(bundle);
+    container.started();
+    assert!(Cgroup::new(&path).processes().contains(&container.pid()));
+    container.remove();
+    assert!(Cgroup::new(&path).folders().is_empty());
+    // The parent was not the container's to remove: engines keep pods there.
+    for folder in Cgroup::new(&format!("/{}up", case.tag)).folders() {
+        fs::remove_dir(folder).expect("it is empty");
+    }
+}
+
+fn deleted_with_what_was_below(case: &Case) {
+    let container = with_resources(case, json!({}));
+    for folder in container.cgroup().folders() {
+        fs::create_dir(folder.join("below")).expect("a group below");
+    }
+    container.remove();
+    assert!(container.cgroup().folders().is_empty());
+}
+
+fn nothing_left_if_a_limit_is_refused(case: &Case) {
+    case.refused(&["cpu.cfs", "cpu.max", "quota", "cpu", "invalid argument"], |bundle| {
+        bundle.spec["linux"]["resources"]["cpu"] = json!({ "quota": 1, "period": 7 });
+    });
+}
+
+fn update_flags(case: &Case) {
+    let container = with_resources(case, json!({ "memory": { "limit": 67_108_864 } }));
+    let group = container.cgroup();
+    container.call("update", &["--memory", "50331648"]).ok();
+    assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "50331648");
+    container.call("update", &["--memory-reservation", "16777216"]).ok();
+    assert_eq!(group.read("memory.soft_limit_in_bytes", "memory.low"), "16777216");
+    container.call("update", &["--pids-limit", "77"]).ok();
+    assert_eq!(group.read("pids.max", "pids.max"), "77");
+    container.call("update", &["--cpu-quota", "20000", "--cpu-period", "40000"]).ok();
+    container.call("update", &["--cpuset-cpus", "1"]).ok();
+    assert_eq!(group.read("cpuset.cpus", "cpuset.cpus"), "1");
+    if Cgroup::is_v1() {
+        container.call("update", &["--cpu-share", "333"]).ok();
+        assert_eq!(group.read("cpu.shares", ""), "333");
+        assert_eq!(group.read("cpu.cfs_quota_us", ""), "20000");
+        assert_eq!(group.read("cpu.cfs_period_us", ""), "40000");
+    }
+    // What was set before stays.
+    assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "50331648");
+    container.remove();
+}
+
+fn update_by_file(case: &Case) {
+    let container = with_resources(case, json!({}));
+    let path = case.file("resources.json", r#"{"memory":{"limit":41943040},"pids":{"limit":33},"cpu":{"shares":200}}"#);
+    container.call("update", &["--resources", &path]).ok();
+    let group = container.cgroup();
+    assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "41943040");
+    assert_eq!(group.read("pids.max", "pids.max"), "33");
+    container.remove();
+}
+
+fn update_of_nonsense(case: &Case) {
+    let container = with_resources(case, json!({}));
+    container.call("update", &["--memory", "much"]).error();
+    container.call("update", &["--cpuset-cpus", "999"]).error();
+    container.call("update", &["--resources", "/nowhere/at/all"]).error();
+    let path = case.file("resources.json", "{");
+    container.call("update", &["--resources", &path]).error();
+    container.remove();
+}
+
+fn pause_and_resume(case: &Case) {
+    let container = case.container(case.script("while :; do echo tick >> /ticks; sleep 0.01; done"));
+    container.started();
+    container.line("/ticks");
+    container.call("pause", &[]).ok();
+    assert_eq!(container.status(), "paused");
+    let size = || fs::metadata(container.bundle.path("/ticks")).expect("it is there").len();
+    let frozen = size();
+    container.status();
+    assert_eq!(size(), frozen);
+    container.call("resume", &[]).ok();
+    assert_eq!(container.status(), "running");
+    wait_until("it goes on", || size() > frozen);
+    container.remove();
+}
+
+fn pause_twice(case: &Case) {
+    let container = with_resources(case, json!({}));
+    container.call("resume", &[]).error();
+    container.call("pause", &[]).ok();
+    assert_eq!(container.status(), "paused");
+    container.call("resume", &[]).ok();
+    container.remove();
+}
+
+fn exec_in_a_paused_container(case: &Case) {
+    let container = with_resources(case, json!({}));
+    container.call("pause", &[]).ok();
+    container.exec(&[], &["/bin/true"]).error_with(&["paused"]);
+    container.call("resume", &[]).ok();
+    container.inside("true");
+    container.remove();
+}
+
+fn kill_of_a_paused_container(case: &Case) {
+    let container = with_resources(case, json!({}));
+    let pid = container.pid();
+    container.call("pause", &[]).ok();
+    container.call("delete", &["--force"]).ok();
+    container.wait(pid);
+}
+
+fn kill_all(case: &Case) {
+    // Without a PID namespace of its own nobody ends what the first process left.
+    let mut bundle = case.script("sleep 1000 & sleep 1000 & sleep 1000");
+    bundle.without_namespace("pid");
+    let container = case.container(bundle);
+    container.started();
+    let group = container.cgroup();
+    wait_until("three run", || group.processes().len() >= 3);
+    let pids = group.processes();
+    case.call(&["kill", "--all", &container.id, "KILL"]).ok();
+    for pid in pids {
+        container.wait(pid);
+    }
+    container.delete().ok();
+}
+
+fn events_stats(case: &Case) {
+    if case.runtime == Runtime::Crun {
+        return; // It has no such command.
+    }
+    let container = with_resources(case, json!({ "memory": { "limit": 67_108_864 }, "pids": { "limit": 50 } }));
+    let event = container.call("events", &["--stats"]).json();
+    assert_eq!(event["type"], "stats");
+    assert_eq!(event["id"], container.id.as_str());
+    let data = &event["data"];
+    assert!(data["memory"]["usage"]["usage"].as_u64().is_some_and(|bytes| bytes > 0), "{event}");
+    assert_eq!(data["memory"]["usage"]["limit"], 67_108_864);
+    assert!(data["cpu"]["usage"]["total"].as_u64().is_some_and(|ns| ns > 0), "{event}");
+    assert_eq!(data["pids"]["limit"], 50);
+    assert!(data["pids"]["current"].as_u64().is_some_and(|n| n >= 1));
+    container.remove();
+}
+
+fn ps_lists_the_processes(case: &Case) {
+    let container = with_resources(case, json!({}));
+    let pid = container.pid();
+    let list = container.call("ps", &["--format", "json"]).json();
+    assert_eq!(list, json!([pid]));
+    let table = container.call("ps", &[]);
+    assert!(table.ok().lines().next().is_some_and(|line| line.contains("PID")), "{}", table.stdout);
+    assert!(table.stdout.contains(&pid.to_string()));
+    container.remove();
+}
+
+fn default_devices(case: &Case) {
+    let text = case.output(
+        "for d in null zero full random urandom tty; do stat -c '%n %F %a %t:%T' /dev/$d; done; for l in fd stdin stdout stderr \
+         ptmx; do readlink /dev/$l; done; head -c 3 /dev/zero | wc -c; echo x > /dev/null",
+        |_| {},
+    );
+    for (name, number) in
+        [("null", "1:3"), ("zero", "1:5"), ("full", "1:7"), ("random", "1:8"), ("urandom", "1:9"), ("tty", "5:0")]
+    {
+        assert!(text.contains(&format!("/dev/{name} character special file 666 {number}")), "{name}: {text}");
+    }
+    for link in ["/proc/self/fd", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2", "pts/ptmx"] {
+        assert!(text.lines().any(|line| line == link), "{link}: {text}");
+    }
+}
+
+fn own_devices(case: &Case) {
+    let text = case.output("stat -c '%n %F %a %t:%T %u:%g' /dev/mine /dev/pipe /dev/deep/block", |bundle| {
+        bundle.spec["linux"]["devices"] = json!([
+            { "path": "/dev/mine", "type": "c", "major": 1, "minor": 5, "fileMode": 0o640, "uid": 7, "gid": 8 },
+            { "path": "/dev/pipe", "type": "p", "fileMode": 0o600 },
+            { "path": "/dev/deep/block", "type": "b", "major": 7, "minor": 200, "fileMode": 0o600 },
+        ]);
+    });
+    assert!(text.contains("/dev/mine character special file 640 1:5 7:8"), "{text}");
+    assert!(text.contains("/dev/pipe fifo 600"), "{text}");
+    assert!(text.contains("/dev/deep/block block special file 600 7:c8 0:0"), "{text}");
+}
+
+fn device_that_is_there(case: &Case) {
+    // Engines name the default devices, too.
+    let text = case.output("stat -c '%F %t:%T' /dev/null", |bundle| {
+        let rules = bundle.spec["linux"]["resources"]["devices"].as_array_mut().expect("rules");
+        rules.push(json!({ "allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm" }));
+        bundle.spec["linux"]["devices"] =
+            json!([{ "path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 0o666, "uid": 0, "gid": 0 }]);
+    });
+    assert_eq!(text, "character special file 1:3\n");
+}

@@ -1,0 +1,326 @@
+//! The command line beside containers: list, spec, features, logs, and specs that are wrong.
+
+use std::fs;
+
+use oci_tests::{Bundle, Case, Runtime, change, each_runtime};
+use serde_json::{Value, json};
+
+each_runtime!(
+    list_as_json,
+    list_as_table,
+    list_of_ids,
+    list_without_containers,
+    spec_is_runnable,
+    spec_does_not_overwrite,
+    features_is_true,
+    version,
+    unknown_command,
+    unknown_flag,
+    error_goes_to_stderr,
+    log_as_json,
+    log_as_text,
+    log_of_success_has_no_error,
+    bundle_without_a_config,
+    bundle_that_is_not_there,
+    config_of_nonsense,
+    wrong_specs,
+    unknown_fields_are_ignored,
+    root_that_is_not_there,
+    absolute_root,
+);
+
+fn list_as_json(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.started();
+    let second = case.container(case.script("sleep 1000"));
+    second.create().ok();
+    let list = case.call(&["list", "--format", "json"]).json();
+    let list = list.as_array().expect("a list");
+    assert_eq!(list.len(), 2);
+    let entry = list.iter().find(|entry| entry["id"] == container.id.as_str()).expect("it is listed");
+    assert_eq!(entry["status"], "running");
+    assert_eq!(entry["pid"], container.pid());
+    assert_eq!(entry["bundle"], container.bundle.folder.to_str().expect("ASCII"));
+    let created = entry["created"].as_str().expect("a time");
+    assert!(created.starts_with("20") && created.ends_with('Z'), "{created}");
+    container.remove();
+    second.remove();
+}
+
+fn list_as_table(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.started();
+    let table = case.call(&["list"]);
+    let lines: Vec<Vec<&str>> = table.ok().lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines[0][..3],
+        ["ID", "PID", "STATUS"].map(|word| if case.runtime == Runtime::Crun && word == "ID" { "NAME" } else { word })
+    );
+    assert_eq!(lines[1][0], container.id);
+    assert_eq!(lines[1][2], "running");
+    container.remove();
+}
+
+fn list_of_ids(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.started();
+    assert_eq!(case.call(&["list", "--quiet"]).ok().trim(), container.id);
+    container.remove();
+}
+
+fn list_without_containers(case: &Case) {
+    let list = case.call(&["list", "--format", "json"]).json();
+    assert!(list.is_null() || list.as_array().is_some_and(Vec::is_empty), "{list:?}");
+}
+
+fn spec_is_runnable(case: &Case) {
+    let bundle = case.bundle();
+    let folder = bundle.folder.to_str().expect("ASCII").to_owned();
+    case.call_with(&["spec"], |command| {
+        command.current_dir(&folder);
+    })
+    .ok();
+    let text = fs::read_to_string(bundle.folder.join("config.json")).expect("it was written");
+    let mut spec: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(spec["process"]["args"][0], "sh");
+    for kind in ["pid", "network", "ipc", "uts", "mount"] {
+        let list = spec["linux"]["namespaces"].as_array().expect("namespaces");
+        assert!(list.iter().any(|namespace| namespace["type"] == kind), "{kind}");
+    }
+    spec["process"]["args"] = json!(["/bin/echo", "runs"]);
+    spec["process"]["terminal"] = json!(false);
+    spec["root"]["path"] = json!("root");
+    let mut bundle = bundle;
+    bundle.spec = spec;
+    let container = case.container(bundle);
+    assert_eq!(container.run().ok(), "runs\n");
+}
+
+fn spec_does_not_overwrite(case: &Case) {
+    let bundle = case.bundle();
+    bundle.write();
+    let before = fs::read(bundle.folder.join("config.json")).expect("it was written");
+    case.call_with(&["spec"], |command| {
+        command.current_dir(&bundle.folder);
+    })
+    .error_with(&["exist"]);
+    assert_eq!(fs::read(bundle.folder.join("config.json")).expect("it is there"), before);
+}
+
+fn features_is_true(case: &Case) {
+    let features = case.call(&["features"]).json();
+    for key in ["ociVersionMin", "ociVersionMax"] {
+        assert!(features[key].as_str().is_some_and(|version| version.starts_with("1.")), "{key}");
+    }
+    let list = |value: &Value| -> Vec<String> {
+        value.as_array().expect("a list").iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+    };
+    for kind in ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] {
+        assert!(list(&features["hooks"]).iter().any(|hook| hook == kind), "{kind}");
+    }
+    let options = list(&features["mountOptions"]);
+    for option in ["bind", "rbind", "ro", "nosuid", "rslave", "noatime", "rro"] {
+        assert!(options.iter().any(|known| known == option), "{option}");
+    }
+    let linux = &features["linux"];
+    for kind in ["cgroup", "ipc", "mount", "network", "pid", "user", "uts"] {
+        assert!(list(&linux["namespaces"]).iter().any(|known| known == kind), "{kind}");
+    }
+    assert!(list(&linux["capabilities"]).iter().any(|name| name == "CAP_CHOWN"));
+    assert!(list(&linux["capabilities"]).iter().all(|name| name.starts_with("CAP_")));
+    assert_eq!(linux["cgroup"]["v1"], true);
+    assert_eq!(linux["seccomp"]["enabled"], true);
+    for action in ["SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_NOTIFY", "SCMP_ACT_LOG"] {
+        assert!(list(&linux["seccomp"]["actions"]).iter().any(|known| known == action), "{action}");
+    }
+    assert!(list(&linux["seccomp"]["operators"]).iter().any(|known| known == "SCMP_CMP_MASKED_EQ"));
+    assert!(linux["apparmor"]["enabled"].is_boolean() && linux["selinux"]["enabled"].is_boolean());
+}
+
+fn version(case: &Case) {
+    let outcome = case.call(&["--version"]);
+    let text = outcome.ok();
+    assert!(text.starts_with(&format!("{} version ", case.runtime.name())), "{text}");
+    assert!(text.contains("spec: 1."), "{text}");
+}
+
+fn unknown_command(case: &Case) {
+    let outcome = case.call(&["nonsense"]);
+    assert!(!format!("{}{}", outcome.stdout, outcome.stderr).is_empty());
+    outcome.error_with(&["nonsense", "unknown command"]);
+}
+
+fn unknown_flag(case: &Case) {
+    assert_ne!(case.call(&["list", "--nonsense"]).code, 0);
+    assert_ne!(case.call(&["--nonsense", "list"]).code, 0);
+}
+
+fn error_goes_to_stderr(case: &Case) {
+    let outcome = case.call(&["state", "nobody"]);
+    assert!(outcome.stdout.is_empty(), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("nobody") || outcome.stderr.contains("exist"), "{}", outcome.stderr);
+    assert_eq!(outcome.code, 1);
+}
+
+fn log_as_json(case: &Case) {
+    let path = case.folder().join("log.json");
+    let path = path.to_str().expect("ASCII");
+    case.call(&["--log", path, "--log-format", "json", "state", "nobody"]).exits(1);
+    let text = fs::read_to_string(path).expect("the log is written");
+    // What containerd does with it: the last line whose level is error.
+    let errors: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .filter(|line: &Value| line["level"] == "error")
+        .collect();
+    let last = errors.last().expect("an error was logged");
+    assert!(last["msg"].as_str().is_some_and(|text| text.contains("exist") || text.contains("No such file")), "{last}");
+    assert!(last["time"].as_str().is_some_and(|time| time.starts_with("20") && time.contains('T')), "{last}");
+}
+
+fn log_as_text(case: &Case) {
+    let path = case.folder().join("log.text");
+    let path = path.to_str().expect("ASCII");
+    case.call(&["--log", path, "state", "nobody"]).exits(1);
+    let text = fs::read_to_string(path).expect("the log is written");
+    assert!(text.contains("exist") || text.contains("No such file"), "{text}");
+}
+
+fn log_of_success_has_no_error(case: &Case) {
+    let path = case.folder().join("log.json");
+    let path = path.to_str().expect("ASCII").to_owned();
+    let container = case.container(case.script("true"));
+    let folder = container.bundle.folder.to_str().expect("ASCII");
+    case.call(&["--log", &path, "--log-format", "json", "run", "--bundle", folder, &container.id]).ok();
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    assert!(!text.contains(r#""level":"error""#), "{text}");
+}
+
+fn bundle_without_a_config(case: &Case) {
+    let folder = case.bundle().folder;
+    let id = format!("{}x", case.tag);
+    case.call(&["create", "--bundle", folder.to_str().expect("ASCII"), &id]).error_with(&["config.json"]);
+}
+
+fn bundle_that_is_not_there(case: &Case) {
+    case.call(&["create", "--bundle", "/nowhere/at/all", &format!("{}x", case.tag)])
+        .error_with(&["/nowhere/at/all", "no such"]);
+}
+
+fn config_of_nonsense(case: &Case) {
+    let bundle = case.bundle();
+    let folder = bundle.folder.to_str().expect("ASCII");
+    let id = format!("{}x", case.tag);
+    let deep = "[".repeat(100_000);
+    for text in ["", "{", "[]", "null", "{}", "\u{0}", r#"{"ociVersion":1}"#, &deep] {
+        fs::write(bundle.folder.join("config.json"), text).expect("ours");
+        let outcome = case.call(&["create", "--bundle", folder, &id]);
+        outcome.error();
+        assert!(outcome.code < 128, "it crashed: {outcome:?}");
+        case.nothing_is_left();
+    }
+}
+
+/// What is wrong, the words of which the message must have one, the peers that take it, and the change.
+type Wrong = (&'static str, &'static [&'static str], &'static [Runtime], Box<dyn Fn(&mut Bundle)>);
+
+fn wrong_specs(case: &Case) {
+    let table: Vec<Wrong> = vec![
+        ("no root", &["root"], &[], change(|b| drop(b.spec.as_object_mut().expect("an object").remove("root")))),
+        ("relative cwd", &["cwd"], &[Runtime::Crun], change(|b| b.spec["process"]["cwd"] = json!("relative"))),
+        ("no args", &["args", "open executable"], &[], change(|b| b.spec["process"]["args"] = json!([]))),
+        (
+            "args of another type",
+            &["args", "string", "expected", "not specified"],
+            &[],
+            change(|b| b.spec["process"]["args"] = json!("sh")),
+        ),
+        (
+            "unknown rlimit",
+            &["rlimit"],
+            &[],
+            change(|b| b.spec["process"]["rlimits"] = json!([{ "type": "RLIMIT_NONE", "soft": 1, "hard": 1 }])),
+        ),
+        (
+            "soft above hard",
+            &["rlimit", "invalid argument"],
+            &[],
+            change(|b| b.spec["process"]["rlimits"] = json!([{ "type": "RLIMIT_CORE", "soft": 2, "hard": 1 }])),
+        ),
+        (
+            "unknown namespace",
+            &["namespace"],
+            &[],
+            change(|b| b.spec["linux"]["namespaces"][0] = json!({ "type": "nonsense" })),
+        ),
+        (
+            "namespace without path",
+            &["/nowhere"],
+            &[],
+            change(|b| {
+                b.namespace("ipc", Some("/nowhere"));
+            }),
+        ),
+        (
+            "uid of text",
+            &["uid", "number", "u32", "uint", "expected"],
+            &[Runtime::Crun],
+            change(|b| b.spec["process"]["user"] = json!({ "uid": "root" })),
+        ),
+        ("oomScoreAdj beyond", &["oom"], &[], change(|b| b.spec["process"]["oomScoreAdj"] = json!(5000))),
+        (
+            "unknown device type",
+            &["device", "type"],
+            &[Runtime::Crun],
+            change(|b| b.spec["linux"]["devices"] = json!([{ "path": "/dev/x", "type": "q" }])),
+        ),
+        (
+            "pids of text",
+            &["pids", "limit", "number", "expected", "int"],
+            &[Runtime::Crun],
+            change(|b| b.spec["linux"]["resources"]["pids"] = json!({ "limit": "many" })),
+        ),
+        (
+            "intelRdt without resctrl",
+            &["intelrdt", "rdt", "resctrl"],
+            &[Runtime::Runc, Runtime::Crun],
+            change(|b| b.spec["linux"]["intelRdt"] = json!({ "closID": "x" })),
+        ),
+        (
+            "sysctl of nothing",
+            &["sysctl", "kernel.nonsense", "net.nonsense", "net/nonsense"],
+            &[],
+            change(|b| b.spec["linux"]["sysctl"] = json!({ "net.nonsense": "1" })),
+        ),
+    ];
+    let mut bad = Vec::new();
+    for (what, words, lenient, change) in table.iter().filter(|(_, _, lenient, _)| !lenient.contains(&case.runtime)) {
+        let mut bundle = case.bundle();
+        change(&mut bundle);
+        let outcome = case.container(bundle).run();
+        let text = outcome.stderr.to_lowercase();
+        if outcome.code == 0 || !words.iter().any(|word| text.contains(word)) {
+            bad.push(format!("{what} {lenient:?}: {} {text}", outcome.code));
+        }
+        case.nothing_is_left();
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+fn unknown_fields_are_ignored(case: &Case) {
+    case.output("true", |bundle| {
+        bundle.spec["ofTheFuture"] = json!({ "deep": [1, 2] });
+        bundle.spec["linux"]["ofTheFuture"] = json!(true);
+        bundle.spec["process"]["ofTheFuture"] = json!("x");
+        bundle.spec["annotations"] = json!({ "any": "thing" });
+    });
+}
+
+fn root_that_is_not_there(case: &Case) {
+    case.refused(&["nowhere"], |bundle| bundle.spec["root"]["path"] = json!("nowhere"));
+}
+
+fn absolute_root(case: &Case) {
+    let text = case.output("echo here", |bundle| bundle.spec["root"]["path"] = json!(bundle.path("/").to_str()));
+    assert_eq!(text, "here\n");
+}

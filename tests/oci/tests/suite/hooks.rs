@@ -1,0 +1,235 @@
+//! `hooks`: which run when, what they are told, and what a failing one does.
+
+use std::fs;
+
+use oci_tests::{Bundle, Case, each_runtime};
+use serde_json::{Value, json};
+
+each_runtime!(
+    reads_nothing,
+    all_kinds_in_order,
+    several_of_a_kind_in_order,
+    state_on_stdin,
+    statuses,
+    environment_and_arguments,
+    namespaces_of_the_hooks,
+    prestart_failing,
+    create_runtime_failing,
+    create_container_failing,
+    start_container_failing,
+    poststart_failing,
+    poststop_failing,
+    timeout,
+    hook_that_is_not_there,
+    relative_path_is_refused,
+    large_output_does_not_block,
+);
+
+const KINDS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+
+/// A hook of the machine that appends to a file; `startContainer` and `createContainer` see the bundle by bind mount.
+fn script(text: &str) -> Value {
+    raw(&format!("cat > /dev/null; {text}"))
+}
+
+/// The same, with the state on its standard input not read yet.
+fn raw(text: &str) -> Value {
+    json!({ "path": "/bin/sh", "args": ["sh", "-c", text] })
+}
+
+/// Gives the container the case's notes as `/notes`, and returns where they are outside.
+fn notes(bundle: &mut Bundle) -> String {
+    let folder = bundle.folder.join("notes");
+    fs::create_dir_all(&folder).expect("ours");
+    let path = folder.to_str().expect("ASCII").to_owned();
+    bundle.mount("/notes", "bind", &path, &["bind", "rw"]);
+    path
+}
+
+fn reads_nothing(case: &Case) {
+    if case.runtime == oci_tests::Runtime::Crun {
+        return; // Whether it fails depends on who is quicker.
+    }
+    for _ in 0..5 {
+        let mut bundle = case.bundle();
+        bundle.spec["hooks"]["createRuntime"] = json!([{ "path": "/bin/true" }]);
+        case.container(bundle).run().ok();
+    }
+}
+
+fn all_kinds_in_order(case: &Case) {
+    let mut bundle = case.script("echo process >> /notes/order");
+    let path = notes(&mut bundle);
+    for kind in KINDS {
+        let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
+        bundle.spec["hooks"][kind] = json!([script(&format!("echo {kind} >> {file}/order"))]);
+    }
+    let container = case.container(bundle);
+    let order = || fs::read_to_string(format!("{path}/order")).unwrap_or_default();
+    container.create().ok();
+    assert_eq!(order().split_whitespace().collect::<Vec<_>>(), ["prestart", "createRuntime", "createContainer"]);
+    let pid = container.pid();
+    container.start().ok();
+    container.wait(pid);
+    container.delete().ok();
+    let order = order();
+    let mut words: Vec<&str> = order.split_whitespace().collect();
+    assert_eq!(words.pop(), Some("poststop"));
+    // The process and poststart are not waited for by each other.
+    words[4..].sort_unstable();
+    assert_eq!(words, ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "process"]);
+}
+
+fn several_of_a_kind_in_order(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    let list: Vec<Value> = (0..5).map(|n| script(&format!("echo {n} >> {path}/order"))).collect();
+    bundle.spec["hooks"]["createRuntime"] = json!(list);
+    case.container(bundle).run().ok();
+    assert_eq!(fs::read_to_string(format!("{path}/order")).expect("they ran"), "0\n1\n2\n3\n4\n");
+}
+
+fn state_on_stdin(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    bundle.spec["annotations"] = json!({ "a.key": "its value" });
+    for kind in KINDS {
+        let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
+        bundle.spec["hooks"][kind] = json!([raw(&format!("cat > {file}/{kind}"))]);
+    }
+    let container = case.container(bundle);
+    container.run().ok();
+    for kind in KINDS {
+        let text = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
+        let state: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{kind}: {error}: {text:?}"));
+        assert_eq!(state["id"], container.id.as_str(), "{kind}");
+        assert_eq!(state["bundle"], container.bundle.folder.to_str().expect("ASCII"), "{kind}");
+        assert_eq!(state["annotations"]["a.key"], "its value", "{kind}");
+        assert!(state["ociVersion"].is_string() && state["status"].is_string(), "{kind}: {state}");
+        if ["prestart", "createRuntime", "poststart"].contains(&kind) {
+            assert!(state["pid"].as_i64().is_some_and(|pid| pid > 1), "{kind}: {state}");
+        }
+    }
+}
+
+fn statuses(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    for kind in KINDS {
+        let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
+        bundle.spec["hooks"][kind] = json!([raw(&format!("cat > {file}/{kind}"))]);
+    }
+    case.container(bundle).run().ok();
+    let status = |kind: &str| {
+        let text = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
+        let state: Value = serde_json::from_str(&text).expect("JSON");
+        state["status"].as_str().expect("status").to_owned()
+    };
+    assert_eq!(status("createRuntime"), "creating");
+    assert_eq!(status("createContainer"), "creating");
+    assert_eq!(status("poststop"), "stopped");
+}
+
+fn environment_and_arguments(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    let text =
+        format!("echo \"$0 $1\" > {path}/out; env | sort | grep -v -e ^PWD -e ^SHLVL -e ^_= -e ^OLDPWD >> {path}/out");
+    bundle.spec["hooks"]["createRuntime"] =
+        json!([{ "path": "/bin/sh", "args": ["sh", "-c", text, "zero", "one"], "env": ["PATH=/usr/bin:/bin", "A=b"] }]);
+    case.container(bundle).run().ok();
+    let out = fs::read_to_string(format!("{path}/out")).expect("it ran");
+    assert_eq!(out, "zero one\nA=b\nPATH=/usr/bin:/bin\n");
+}
+
+fn namespaces_of_the_hooks(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    for kind in KINDS {
+        let file = if kind == "startContainer" { "/notes".to_owned() } else { path.clone() };
+        bundle.spec["hooks"][kind] = json!([script(&format!("readlink /proc/self/ns/uts > {file}/{kind}; exit 0"))]);
+    }
+    case.container(bundle).run().ok();
+    let own = fs::read_link("/proc/self/ns/uts").expect("a namespace").to_str().expect("ASCII").to_owned();
+    for kind in KINDS {
+        let seen = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
+        let inside = ["createContainer", "startContainer"].contains(&kind);
+        assert_eq!(seen.trim() != own, inside, "{kind}: {seen}");
+    }
+}
+
+/// A failing hook of the creation: an error that names it, nothing left, `poststop` run.
+fn failing(case: &Case, kind: &str) {
+    let mut bundle = case.script("echo ran > /notes/ran");
+    let path = notes(&mut bundle);
+    bundle.spec["hooks"][kind] = json!([script("echo sorry >&2; exit 12")]);
+    let container = case.container(bundle);
+    container.run().error_with(&["hook", "12"]);
+    container.call("state", &[]).error();
+    assert!(!std::path::Path::new(&format!("{path}/ran")).exists(), "the program must not run");
+    case.nothing_is_left();
+}
+
+fn prestart_failing(case: &Case) {
+    failing(case, "prestart");
+}
+
+fn create_runtime_failing(case: &Case) {
+    failing(case, "createRuntime");
+}
+
+fn create_container_failing(case: &Case) {
+    failing(case, "createContainer");
+}
+
+fn start_container_failing(case: &Case) {
+    failing(case, "startContainer");
+}
+
+fn poststart_failing(case: &Case) {
+    // The specification since 1.0.2: the runtime must go on, with a warning; runc and crun end the container.
+    let mut bundle = case.bundle();
+    bundle.spec["hooks"]["poststart"] = json!([script("exit 3")]);
+    case.container(bundle).run();
+    case.nothing_is_left();
+}
+
+fn poststop_failing(case: &Case) {
+    let mut bundle = case.script("exit 0");
+    let path = notes(&mut bundle);
+    bundle.spec["hooks"]["poststop"] = json!([script("exit 3"), script(&format!("echo second > {path}/second"))]);
+    let container = case.container(bundle);
+    container.create().ok();
+    let pid = container.pid();
+    container.start().ok();
+    container.wait(pid);
+    container.delete();
+    container.call("state", &[]).error();
+    case.nothing_is_left();
+}
+
+fn timeout(case: &Case) {
+    let mut bundle = case.bundle();
+    bundle.spec["hooks"]["createRuntime"] =
+        json!([{ "path": "/bin/sh", "args": ["sh", "-c", "exec sleep 1000"], "timeout": 1 }]);
+    case.container(bundle).run().error_with(&["hook", "timed out", "timeout", "time"]);
+    case.nothing_is_left();
+}
+
+fn hook_that_is_not_there(case: &Case) {
+    case.refused(&["/nowhere/at/all", "hook"], |bundle| {
+        bundle.spec["hooks"]["createRuntime"] = json!([{ "path": "/nowhere/at/all" }]);
+    });
+}
+
+fn relative_path_is_refused(case: &Case) {
+    case.refused(&["hook", "absolute", "bin/sh"], |bundle| {
+        bundle.spec["hooks"]["createRuntime"] = json!([{ "path": "bin/sh", "args": ["sh", "-c", "exit 0"] }]);
+    });
+}
+
+fn large_output_does_not_block(case: &Case) {
+    let mut bundle = case.bundle();
+    bundle.spec["hooks"]["createRuntime"] = json!([script("yes | head -c 1000000; yes | head -c 1000000 >&2")]);
+    case.container(bundle).run().ok();
+}
