@@ -59,13 +59,14 @@ fn set_up(wanted: &Wanted, groups: &Groups) -> io::Result<io::Error> {
     become_user()?;
     groups.join(true)?;
     set_no_new_privs(true)?;
-    let arguments = StringArray::new(vec![wanted.program.clone()]);
+    let program = wanted.program.first().ok_or_else(|| io::Error::other("no program"))?;
+    let arguments = StringArray::new(wanted.program.clone());
     let environment =
         [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", c"HOSTNAME=bench", c"HOME=/"];
     let environment = StringArray::new(environment.map(CStr::to_owned).into());
     syscall::descriptors::close_on_exec_from(3)?;
     syscall::seccomp::load_filter(&wanted.filter, 1 << 2)?;
-    Ok(syscall::exec::execve(&wanted.program, &arguments, &environment))
+    Ok(syscall::exec::execve(program, &arguments, &environment))
 }
 
 fn enter_root(wanted: &Wanted, groups: &Groups) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! `pinion-bench oci`: OCI runtimes behind runc's command line, in turn, with the same bundle.
 
+mod alike;
 mod bundle;
 mod memory;
 mod report;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use runner::{RunnerArguments, serve};
 
 use self::{
+    alike::alike,
     bundle::{Bundle, Shape},
     report::Report,
     runner::Runner,
@@ -61,6 +63,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // What a runtime left mounted stays, and is seen.
         let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir("/run/pinion-floor");
     }
 }
 
@@ -96,6 +99,7 @@ fn measure(arguments: &Arguments, place: &Path) -> std::io::Result<String> {
         std::fs::write(&filter, program_bytes)?;
         contestants.push(enter(Runtime::floor(program, base.rootfs(), filter), &base, place)?);
     }
+    alike(&contestants, &base)?;
     let mut report = Report::new(Machine::here(), &contestants);
     report.run = rounds::runs(&mut contestants, place, (arguments.runs, 0))?;
     report.idle = rounds::runs(&mut contestants, place, (arguments.others, 100))?;

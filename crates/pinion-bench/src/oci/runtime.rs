@@ -78,6 +78,13 @@ impl Runtime {
         }
     }
 
+    /// The same with another program, for the floor, which has no bundle.
+    pub(crate) fn floor_words(&self, group: &str, program: &[&str]) -> Option<Vec<String>> {
+        let Calls::Floor { rootfs, filter } = &self.calls else { return None };
+        let head = [text(&self.program), text(rootfs), group.to_owned(), text(filter)];
+        Some(head.into_iter().chain(program.iter().map(|&word| word.to_owned())).collect())
+    }
+
     /// A command with its arguments; the floor has none.
     pub(crate) fn words(&self, arguments: &[&str]) -> Vec<String> {
         let Calls::Oci { root } = &self.calls else { return Vec::new() };

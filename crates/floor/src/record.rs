@@ -1,0 +1,56 @@
+//! What a call leaves for the next.
+
+use std::io;
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, renameat, unlinkat},
+};
+
+const ROOT: &str = "/run/pinion-floor";
+/// As long as a runtime's record of the benchmark's container.
+const LENGTH: usize = 1500;
+
+/// A folder with a record and a filter.
+pub(crate) struct Record {
+    root: OwnedFd,
+    folder: OwnedFd,
+    name: String,
+}
+
+impl Record {
+    pub(crate) fn make(name: &str, filter: &[u8]) -> io::Result<Self> {
+        match mkdirat(CWD, ROOT, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, ROOT, flags, Mode::empty())?;
+        mkdirat(&root, name, Mode::from_raw_mode(0o700))?;
+        let folder = openat(&root, name, flags, Mode::empty())?;
+        let record = Self { root, folder, name: name.to_owned() };
+        record.put("seccomp.bpf", filter)?;
+        Ok(record)
+    }
+
+    pub(crate) fn write(&self, pid: i32) -> io::Result<()> {
+        let mut text = format!("{{\"pid\":{pid}}}").into_bytes();
+        text.resize(LENGTH, b' ');
+        self.put(".state.json", &text)?;
+        Ok(renameat(&self.folder, ".state.json", &self.folder, "state.json")?)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        rustix::io::write(openat(&self.folder, name, flags, Mode::from_raw_mode(0o600))?, bytes)?;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        for name in ["state.json", "seccomp.bpf"] {
+            unlinkat(&self.folder, name, AtFlags::empty())?;
+        }
+        unlinkat(&self.root, self.name.as_str(), AtFlags::REMOVEDIR)?;
+        Ok(())
+    }
+}
