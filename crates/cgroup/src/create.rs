@@ -181,11 +181,14 @@ fn fill_cpuset(tree: &Tree, path: &GroupPath) -> Result<(), Error> {
 /// The value of the nearest group above that has one, written into every group on the way; returns it.
 fn inherit(tree: &Tree, path: &str, file: &str) -> Result<String, Error> {
     let own = if path.is_empty() { file.to_owned() } else { format!("{path}/{file}") };
-    let value = tree.read_value(&own)?.trim().to_owned();
-    if !value.is_empty() || path.is_empty() {
-        return Ok(value);
+    let (parent, below_root) = path.rsplit_once('/').map_or(("", true), |(parent, _)| (parent, false));
+    // A child of the root starts empty, unless somebody told the root to fill its children, and then with the same.
+    if path.is_empty() || !below_root {
+        let value = tree.read_value(&own)?.trim().to_owned();
+        if !value.is_empty() || path.is_empty() {
+            return Ok(value);
+        }
     }
-    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let value = inherit(tree, parent, file)?;
     tree.write(&own, &value)?;
     Ok(value)
