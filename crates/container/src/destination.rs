@@ -1,7 +1,7 @@
 //! Paths inside the container's root: resolved by the kernel with `RESOLVE_IN_ROOT`, worked on by descriptor, created where
 //! they are absent.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -38,8 +38,35 @@ pub(crate) fn find(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> 
 /// Opens what is at `path` inside `root`, creating what is missing (folders 0755, file 0644).
 pub(crate) fn find_or_make(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<OwnedFd, Error> {
     match find(root, path) {
-        Err(Errno::NOENT) => make(root, path, shape).during(|| format!("create {path:?} in the container")),
+        Err(Errno::NOENT) => {
+            let made = match make_last(root, path, shape) {
+                Ok(None) => make(root, path, shape),
+                Ok(Some(made)) => Ok(made),
+                Err(errno) => Err(errno),
+            };
+            made.during(|| format!("create {path:?} in the container"))
+        }
         result => result.during(|| format!("open {path:?} in the container")),
+    }
+}
+
+/// The frequent case: only the last component is missing, and it is a folder. `None`: it is another case.
+fn make_last(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<Option<OwnedFd>, Errno> {
+    let Some(at) = path.to_bytes().iter().rposition(|byte| *byte == b'/') else { return Ok(None) };
+    let (parent, name) = (&path.to_bytes()[..at], &path.to_bytes()[at + 1..]);
+    if shape != Shape::Folder || parent.is_empty() || matches!(name, b"" | b"." | b"..") {
+        return Ok(None);
+    }
+    let Ok(parent) = CString::new(parent) else { return Ok(None) };
+    let here = match find(root, &parent) {
+        Err(Errno::NOENT) => return Ok(None),
+        result => result?,
+    };
+    match mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
+        // Never through a symlink that somebody put there since.
+        Ok(()) => openat(&here, name, WALK | OFlags::DIRECTORY, Mode::empty()).map(Some),
+        Err(Errno::EXIST) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
