@@ -1,4 +1,10 @@
-use crate::{Group, controller::Controller};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fs::{OFlags, inotify},
+};
+
+use crate::{Error, Group, controller::Controller};
 
 impl Group {
     /// Processes of this group (on v2: and below) that the kernel's OOM killer ended so far (kernel 4.13+). 0 where that
@@ -10,5 +16,47 @@ impl Group {
         let path = format!("{}/{file}", self.path.relative());
         let text = tree.try_read(&path).unwrap_or_default();
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Notices of the group's running out of memory: an eventfd of v1 (`memory.oom_control`), on v2 inotify of
+    /// `memory.events`, which tells of more; so [`Group::oom_kills`] is to be asked then. `None`: no memory controller.
+    ///
+    /// # Errors
+    /// The group is gone; no inotify instance or watch is left.
+    pub fn oom_notices(&self) -> Result<Option<OomNotices>, Error> {
+        let Some(tree) = self.trees.with(Controller::Memory) else { return Ok(None) };
+        let name = if tree.v2 { "memory.events" } else { "memory.oom_control" };
+        let path = format!("{}/{name}", self.path.relative());
+        let failed = |errno| Error::io("watch", tree.describe(&path), errno);
+        let file = tree.open(&path, OFlags::RDONLY).map_err(failed)?;
+        if tree.v2 {
+            let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+            let notices = inotify::init(flags).map_err(failed)?;
+            let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+            inotify::add_watch(&notices, link, inotify::WatchFlags::MODIFY).map_err(failed)?;
+            return Ok(Some(OomNotices(notices)));
+        }
+        let notices = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let control = format!("{}/cgroup.event_control", self.path.relative());
+        tree.write(&control, &format!("{} {}", notices.as_raw_fd(), file.as_raw_fd()))?;
+        Ok(Some(OomNotices(notices)))
+    }
+}
+
+/// Readable when there was one, and on v1 also when the group is removed.
+#[derive(Debug)]
+pub struct OomNotices(OwnedFd);
+
+impl OomNotices {
+    /// Takes what is there.
+    pub fn clear(&self) {
+        // Empty, or too many to be told one by one: either way the group is asked next.
+        while matches!(rustix::io::read(&self.0, &mut [0u8; 4096]), Ok(1..)) {}
+    }
+}
+
+impl AsFd for OomNotices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

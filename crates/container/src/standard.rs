@@ -44,10 +44,30 @@ pub(crate) fn apply(stdio: &Stdio, terminal: Option<&Terminal>, root: BorrowedFd
         dup2_stdout(choose(terminal, &stdio.stdout, null)?).during(what)?;
         dup2_stderr(choose(terminal, &stdio.stderr, null)?).during(what)?;
     }
-    for fd in [stdin(), stdout(), stderr()] {
-        give_to(fd, uid)?;
+    for (number, fd) in [stdin(), stdout(), stderr()].into_iter().enumerate() {
+        if give_to(fd, uid)? == Found::Null && stdio.own && terminal.is_none() {
+            use_own_null(number, root)?;
+        }
     }
     Ok(())
+}
+
+/// The host's `/dev/null` is on a mount of the host: CRIU could not find it again. A container without one keeps it.
+fn use_own_null(number: usize, root: BorrowedFd<'_>) -> Result<(), Error> {
+    let Ok(null) = open_null(root, OFlags::RDWR) else { return Ok(()) };
+    let put = match number {
+        0 => dup2_stdin(&null),
+        1 => dup2_stdout(&null),
+        _ => dup2_stderr(&null),
+    };
+    put.during(|| "put the container's /dev/null in place of the host's")
+}
+
+/// What a standard descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Null,
+    Other,
 }
 
 /// In the forerunner of a container in a user namespace, with the caller's rights: gives them to the user that the
@@ -68,15 +88,20 @@ fn choose<'a>(
     chosen.ok_or_else(|| Error::system("find a standard descriptor", Errno::BADF))
 }
 
-fn give_to(fd: BorrowedFd<'_>, uid: Uid) -> Result<(), Error> {
+fn give_to(fd: BorrowedFd<'_>, uid: Uid) -> Result<Found, Error> {
     let found = fstat(fd).during(|| "ask what a standard descriptor is")?;
     let null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == makedev(1, 3);
-    if found.st_uid == uid.as_raw() || null {
-        return Ok(());
+    if null {
+        return Ok(Found::Null);
+    }
+    if found.st_uid == uid.as_raw() {
+        return Ok(Found::Other);
     }
     match fchown(fd, Some(uid), None) {
         // Sockets of some kinds, foreign ids and read-only mounts cannot be given; the descriptor itself still works.
-        Err(Errno::INVAL | Errno::PERM | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
-        result => result.during(|| format!("give a standard descriptor to user {}", uid.as_raw())),
+        Err(Errno::INVAL | Errno::PERM | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(Found::Other),
+        result => {
+            result.map(|()| Found::Other).during(|| format!("give a standard descriptor to user {}", uid.as_raw()))
+        }
     }
 }

@@ -29,7 +29,9 @@ pub(crate) fn explained(failure: Failure, log: &Path) -> Failure {
     const LINES: usize = 3;
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let errors: Vec<&str> = text.lines().filter(|line| line.contains("Error")).map(str::trim).collect();
+    // That a program which it ran ended says nothing beside why.
+    let tells = |line: &&str| line.contains("Error") && !line.contains(": exited, status=");
+    let errors: Vec<&str> = text.lines().filter(tells).map(str::trim).collect();
     let last = errors[errors.len().saturating_sub(LINES)..].join("; ");
     if last.is_empty() {
         return failure;

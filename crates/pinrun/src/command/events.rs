@@ -1,8 +1,12 @@
 //! `events ID`: use of resources, and OOM events, one JSON object a line, as containerd and Docker read runc's.
 
-use std::{ffi::OsString, io::Write, os::fd::OwnedFd, time::Duration};
+mod blkio;
+mod pressure;
+mod stats;
 
-use cgroup::Stats;
+use std::{ffi::OsString, io::Write, os::fd::OwnedFd, time::{Duration, Instant}};
+
+use cgroup::{Group, OomNotices};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -20,20 +24,66 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let record = Folder::open(&global.root, id)?.load()?;
     let init = record.running()?;
     let group = record.group()?;
-    print("stats", id, Some(stats(&group.stats()?)))?;
+    print("stats", id, Some(stats::stats(&group)?))?;
     if flags.is_on("stats")? {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut kills = group.oom_kills();
-    while !ended_within(&init, interval)? {
-        let now = group.oom_kills();
-        for _ in kills..now {
-            print("oom", id, None)?;
+    let notices = group.oom_notices()?;
+    let mut watched = Watched { id, group: &group, init, notices, kills: group.oom_kills() };
+    while watched.go_on(Instant::now() + interval)? {
+        match stats::stats(&group) {
+            Ok(now) => print("stats", id, Some(now))?,
+            // Deleted just now.
+            Err(cgroup::Error::Missing { .. }) => break,
+            Err(error) => return Err(error.into()),
         }
-        kills = now;
-        print("stats", id, Some(stats(&group.stats()?)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A container until its end.
+struct Watched<'a> {
+    id: &'a str,
+    group: &'a Group,
+    init: OwnedFd,
+    notices: Option<OomNotices>,
+    /// Told so far.
+    kills: u64,
+}
+
+impl Watched<'_> {
+    /// Tells of each OOM until that time; whether the container still runs.
+    fn go_on(&mut self, until: Instant) -> Result<bool, Failure> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let mut fds = vec![PollFd::new(&self.init, PollFlags::IN)];
+            fds.extend(self.notices.iter().map(|notices| PollFd::new(notices, PollFlags::IN)));
+            match poll(&mut fds, Some(&time)) {
+                Ok(0) => return Ok(true),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Failure::io("wait for the container's events", errno)),
+            }
+            let ended = !fds[0].revents().is_empty();
+            if let Some(notices) = &self.notices {
+                notices.clear();
+            }
+            self.tell_oom()?;
+            if ended {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn tell_oom(&mut self) -> Result<(), Failure> {
+        // Of a group that is gone there are none: fewer than before.
+        let now = self.group.oom_kills();
+        for _ in self.kills..now {
+            print("oom", self.id, None)?;
+        }
+        self.kills = now.max(self.kills);
+        Ok(())
+    }
 }
 
 /// As Go writes durations: `5s`, `500ms`, `1m`.
@@ -51,54 +101,10 @@ fn interval(text: &str) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero()).ok_or_else(wrong)
 }
 
-fn ended_within(init: &OwnedFd, time: Duration) -> Result<bool, Failure> {
-    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    match poll(&mut [PollFd::new(init, PollFlags::IN)], Some(&time)) {
-        Ok(count) => Ok(count > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(Failure::io("wait for the container's end", errno)),
-    }
-}
-
 fn print(kind: &str, id: &str, data: Option<Value>) -> Result<(), Failure> {
     let mut event = json!({"type": kind, "id": id});
     if let Some(data) = data {
         event["data"] = data;
     }
     std::io::stdout().write_all(format!("{event}\n").as_bytes()).map_err(|error| Failure::io("print", error))
-}
-
-/// In the words of runc's `types.Stats`.
-fn stats(stats: &Stats) -> Value {
-    let limit = |limit: Option<u64>| limit.unwrap_or(0);
-    let raw: serde_json::Map<String, Value> = stats.extra.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
-    json!({
-        "cpu": {
-            "usage": {"total": stats.cpu_usage_ns, "kernel": stats.cpu_system_ns, "user": stats.cpu_user_ns},
-            "throttling": {
-                "periods": stats.cpu_periods,
-                "throttledPeriods": stats.cpu_throttled_periods,
-                "throttledTime": stats.cpu_throttled_ns,
-            },
-        },
-        "cpuset": {},
-        "memory": {
-            "cache": stats.extra.get("file").copied().unwrap_or(0),
-            "usage": {"limit": stats.memory_limit.unwrap_or(u64::MAX), "usage": stats.memory_usage, "failcnt": 0},
-            "swap": {"limit": stats.swap_limit.unwrap_or(0), "usage": limit(stats.swap_usage), "failcnt": 0},
-            "kernel": {"limit": 0, "failcnt": 0},
-            "kernelTCP": {"limit": 0, "failcnt": 0},
-            "raw": raw,
-        },
-        "pids": {"current": stats.pids, "limit": limit(stats.pids_limit)},
-        "blkio": {
-            "ioServiceBytesRecursive": [
-                {"op": "Read", "value": stats.io_read_bytes},
-                {"op": "Write", "value": stats.io_write_bytes},
-            ],
-        },
-        "hugetlb": {},
-        "intel_rdt": {},
-        "network_interfaces": [],
-    })
 }

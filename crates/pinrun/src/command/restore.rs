@@ -13,7 +13,7 @@ use rustix::{
     fd::AsFd,
     fs::{AtFlags, CWD, Mode, mkdirat, unlinkat},
     io::Errno,
-    mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
+    mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount, open_tree, unmount},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
@@ -56,6 +56,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let flags = Flags::parse(arguments, &known, Order::Mixed)?;
     let (id, detach) = (flags.id()?.to_owned(), flags.is_on("detach")?);
     let path = |name| flags.value(name).filter(|path| !path.is_empty());
+    // Before anything is opened: CRIU opens it again through this process, and mounts there.
+    leave_hosts_mounts().map_err(|errno| Failure::io("make a mount namespace for criu", errno))?;
     let folders = Folders::open(&flags, false)?;
     let pid_file = path("pid-file").map(absolute).transpose()?;
     let socket = path("console-socket").map(ConsoleSocket::connect).transpose()?;
@@ -69,6 +71,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let state = root.join(&id);
     let asked = Asked { global, flags: &flags, folders: &folders, id: &id, folder: &folder, state, socket, descriptors };
     let restored = asked.restore(bundle, pid_file.as_deref());
+    // Neither is there if nothing came so far.
+    let _ = unmount(asked.state.join(ROOT), UnmountFlags::DETACH);
     let _ = unlinkat(folder.dir(), ROOT, AtFlags::REMOVEDIR);
     let Restored { record, group, pidfd, terminal } = match restored {
         Ok(restored) => restored,
@@ -158,8 +162,7 @@ impl Asked<'_> {
         Ok((options, inherited))
     }
 
-    /// CRIU in the container's group, and in a mount namespace with the root where it wants it: nothing of that is left
-    /// on the host.
+    /// CRIU in the container's group, with the root where it wants it.
     fn place_service(
         &self,
         spec: &oci::Spec,
@@ -172,12 +175,11 @@ impl Asked<'_> {
         let path = linux.cgroups_path.unwrap_or_default();
         let made = mkdirat(self.folder.dir(), ROOT, Mode::from_raw_mode(0o755));
         made.map_err(|errno| Failure::io("make the root for criu", errno))?;
-        let at = self.state.join(ROOT);
+        mount_root(rootfs, &self.state.join(ROOT)).map_err(|errno| Failure::io("mount the root for criu", errno))?;
         let start = |joiner: &Joiner, waits| {
             let work = || {
                 joiner.join_early()?;
-                joiner.join_memory()?;
-                mount_root(rootfs, &at).map_err(|errno| Failure::io("mount the root for criu", errno))
+                Ok(joiner.join_memory()?)
             };
             Service::start(&Preparation { cgroup: joiner.v2_dir(), waits, inherited, work: &work })
         };
@@ -271,10 +273,15 @@ fn open_process(pid: i32) -> Result<OwnedFd, Failure> {
     pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| Failure::io("open the restored process", errno))
 }
 
-/// In the child: the root as a mount of its own, in a mount namespace of its own. What the host mounts still comes in.
-fn mount_root(rootfs: &Path, at: &Path) -> Result<(), Errno> {
+/// Moves this process into a mount namespace of its own, so that nothing that is mounted for CRIU is on the host. What the
+/// host mounts and unmounts still comes in.
+fn leave_hosts_mounts() -> Result<(), Errno> {
     syscall::mount_namespace::unshare_mounts().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+}
+
+/// The root as a mount of its own.
+fn mount_root(rootfs: &Path, at: &Path) -> Result<(), Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, rootfs, flags)?;
     move_mount(&tree, c"", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)

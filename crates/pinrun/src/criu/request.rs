@@ -164,7 +164,7 @@ impl Answer {
             0 => String::new(),
             errno => format!(": {}", rustix::io::Errno::from_raw_os_error(errno)),
         };
-        let message = if self.message.is_empty() { String::new() } else { format!(": {}", self.message) };
+        let message = if self.message.is_empty() { String::new() } else { format!(": {}", self.message.trim()) };
         Err(Failure::new(format!("criu failed{cause}{message}")))
     }
 }
