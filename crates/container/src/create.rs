@@ -24,14 +24,18 @@ use syscall::clone::{Child, Clone3};
 /// behind. What the child's set-up meets is told by [`Nascent::advance`].
 pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Error> {
     plan.open_sources()?;
-    let path = match &plan.placement {
-        Placement::Group(path) => path,
-        Placement::Unit(unit) => return create_in_unit(trees, &plan, unit),
-    };
+    let nascent = match &plan.placement {
+        Placement::Group(path) => create_in_group(trees, &plan, path),
+        Placement::Unit(unit) => create_in_unit(trees, &plan, unit),
+    }?;
+    Ok(nascent.with_net_devices(plan.net_devices))
+}
+
+fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::GroupPath) -> Result<Nascent, Error> {
     let group = cgroup::Group::create(trees, path, &plan.limits)
         .map_err(|error| Error::system(format!("create the cgroup {path}"), std::io::Error::other(error)))?;
     let v2 = trees.layout() == cgroup::Layout::V2;
-    match joiner(&group).and_then(|joiner| clone_init(&joiner, &plan, When { in_all_groups: v2, gate: false })) {
+    match joiner(&group).and_then(|joiner| clone_init(&joiner, plan, When { in_all_groups: v2, gate: false })) {
         Ok((child, socket)) => Ok(Nascent::new(child, socket, group, true)),
         Err(error) => match group.remove() {
             Ok(()) => Err(error.within(format!("place the container in cgroup {path}"))),

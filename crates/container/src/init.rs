@@ -60,6 +60,9 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
         plan.process.oom_score_adj.apply(&proc)?;
     }
     plan.namespaces.enter()?;
+    if plan.net_devices.is_some() {
+        birth.sync.show_namespaces()?;
+    }
     plan.host_names.apply()?;
     if plan.namespaces.new_cgroup && birth.in_all_groups {
         namespaces::new_cgroup_namespace()?;

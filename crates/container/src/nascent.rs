@@ -1,11 +1,12 @@
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
-    process::{WaitId, WaitIdOptions, waitid},
+    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
 
 use crate::{
     Error, ErrorKind,
+    net_devices::NetDevices,
     sync::{self, Said},
 };
 
@@ -23,6 +24,7 @@ pub struct Nascent {
     pub group: cgroup::Group,
     sync: OwnedFd,
     wait: Wait,
+    net_devices: Option<NetDevices>,
 }
 
 /// What lets the child go on to execve.
@@ -43,7 +45,7 @@ enum Wait {
 pub enum Progress {
     /// Nothing new.
     Pending,
-    /// Its namespaces are there, and its spec has something for the runtime to do now (hooks, network devices): it waits for
+    /// Its namespaces are there, and its spec has something for the runtime to do now (hooks): it waits for
     /// [`Nascent::go_on`].
     NamespacesMade,
     /// Set up; waits for [`Nascent::start`].
@@ -58,12 +60,17 @@ pub enum Progress {
 impl Nascent {
     pub(crate) fn new(child: syscall::clone::Child, sync: OwnedFd, group: cgroup::Group, waits: bool) -> Self {
         let wait = if waits { Wait::Start } else { Wait::Nothing };
-        Self { pid: child.pid, pidfd: child.pidfd, group, sync, wait }
+        Self { pid: child.pid, pidfd: child.pidfd, group, sync, wait, net_devices: None }
+    }
+
+    /// What is to be moved when the child says that its namespaces are there.
+    pub(crate) fn with_net_devices(self, net_devices: Option<NetDevices>) -> Self {
+        Self { net_devices, ..self }
     }
 
     /// Takes over a waiting child of a process that died (`sync` from its descriptor).
     pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
-        Self { pid, pidfd, group, sync, wait: Wait::PerhapsStart }
+        Self { pid, pidfd, group, sync, wait: Wait::PerhapsStart, net_devices: None }
     }
 
     /// Readable when [`Nascent::advance`] has something to say (epoll it). Holding a duplicate keeps the child waiting.
@@ -80,7 +87,10 @@ impl Nascent {
         match sync::listen(self.sync.as_fd())? {
             Said::Nothing => Ok(Progress::Pending),
             Said::Failed(error) => Err(error),
-            Said::NamespacesMade => Ok(Progress::NamespacesMade),
+            Said::NamespacesMade => match self.net_devices.take() {
+                Some(devices) => self.give(&devices).map(|()| Progress::Pending),
+                None => Ok(Progress::NamespacesMade),
+            },
             Said::Unmapped | Said::Born(..) => Err(self.ended_early()),
             Said::Ready(terminal) => {
                 if self.wait == Wait::Nothing {
@@ -93,6 +103,17 @@ impl Nascent {
                 Wait::PerhapsStart if self.lives_on() => Ok(Progress::Executed),
                 _ => Err(self.ended_early()),
             },
+        }
+    }
+
+    fn give(&mut self, devices: &NetDevices) -> Result<(), Error> {
+        match devices.give(self.pid, &self.pidfd) {
+            Ok(()) => self.go_on(),
+            Err(error) => {
+                // It waits for what will not come.
+                let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+                Err(error)
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod mappings;
 mod mount_namespaces;
 mod mount_options;
 mod namespaces;
+mod net_devices;
 mod notify;
 mod refused;
 mod staging;
@@ -28,6 +29,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         files::CASES,
         lifecycle::CASES,
         namespaces::CASES,
+        net_devices::CASES,
         notify::CASES,
         refused::CASES,
         staging::CASES,

@@ -102,7 +102,7 @@ impl Node {
         set_mode(&root.join("bin/busybox"), 0o755);
         set_mode(&root.join("tmp"), 0o1777);
         let applets = "sh cat ls id mount umount grep stat readlink sleep true false echo test touch hostname head wc ps kill env \
-                       pwd sort tr tty stty cut sync od mkdir rm mknod dd chmod ln find uname setsid";
+                       pwd sort tr tty stty cut sync od mkdir rm mknod dd chmod ln find uname setsid ip";
         for applet in applets.split_whitespace() {
             symlink("busybox", root.join("bin").join(applet)).expect("applet");
         }
