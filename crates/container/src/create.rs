@@ -3,7 +3,7 @@ use crate::{
     error::During,
     forerunner,
     init::{self, Birth},
-    namespaces::{PidNamespace, with_children_in},
+    namespaces::{self, PidNamespace, with_children_in},
     placement::Placement,
     sync::{self, ChildEnd},
 };
@@ -87,7 +87,7 @@ fn clone_init(joiner: &cgroup::Joiner, plan: &Plan, when: When) -> Result<(Child
         let new_pid = matches!(plan.namespaces.pid, PidNamespace::New);
         Clone3 { namespaces: new_pid.then_some(UnshareFlags::NEWPID), cgroup: joiner.v2_dir() }
             .fork(|| init::run(plan, &birth))
-            .during(|| "clone the container's init")
+            .map_err(|error| namespaces::refused("clone the container's init", error))
     };
     let child = match &plan.namespaces.pid {
         PidNamespace::Join(fd) => with_children_in(fd.as_fd(), clone)?,

@@ -75,6 +75,13 @@ impl Credentials {
         match set_thread_groups(&self.groups) {
             // In a user namespace that an unprivileged user made nobody may leave a group.
             Err(Errno::PERM) if self.groups.is_empty() => {}
+            Err(Errno::PERM) => {
+                let why = "nobody may change groups where an unprivileged user maps only the own one";
+                return Err(Error::system(
+                    format!("set the supplementary groups {:?}: {why}", self.groups),
+                    Errno::PERM,
+                ));
+            }
             result => result.during(|| format!("set the supplementary groups {:?}", self.groups))?,
         }
         let (uid, gid) = (self.uid, self.gid);

@@ -177,7 +177,8 @@ impl Namespaces {
             self.join.iter().try_for_each(|(kind, fd)| join(*kind, fd))?;
             self.enter_staging()?;
         }
-        syscall::clone::unshare_process(self.new).during(|| format!("make new namespaces ({:?})", self.new))?;
+        syscall::clone::unshare_process(self.new)
+            .map_err(|error| refused(format!("make new namespaces ({:?})", self.new), error))?;
         if self.new.contains(UnshareFlags::NEWNET) {
             // Every runtime does, and no engine does it for a namespace that the runtime made.
             let up = syscall::loopback::up();
@@ -229,6 +230,15 @@ impl Namespaces {
         };
         pid.into_iter().chain(self.join.iter().map(|(kind, fd)| (*kind, fd.as_fd())))
     }
+}
+
+/// Who is told that it may not make namespaces is told what it may.
+pub(crate) fn refused(operation: impl std::fmt::Display, error: std::io::Error) -> Error {
+    let way = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => " (who is not root needs a user namespace in linux.namespaces)",
+        _ => "",
+    };
+    Error::system(format!("{operation}{way}"), error)
 }
 
 fn join(kind: NamespaceType, fd: &OwnedFd) -> Result<(), Error> {

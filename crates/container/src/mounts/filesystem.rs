@@ -77,7 +77,11 @@ impl FileSystem {
                 // Every instance has been new since Linux 4.7.
                 None if key == "newinstance" => Ok(()),
                 None => fsconfig_set_flag(context.as_fd(), key.as_str()),
-                Some(value) => fsconfig_set_string(context.as_fd(), key.as_str(), value.as_str()),
+                Some(value) => match fsconfig_set_string(context.as_fd(), key.as_str(), value.as_str()) {
+                    // Engines say `gid=5`, a group that a small user namespace does not have.
+                    Err(Errno::INVAL) if self.is_tty_group(key, value) => Ok(()),
+                    result => result,
+                },
             }
             .during(|| format!("set option {key}={} of {:?}", value.as_deref().unwrap_or(""), self.kind))?;
         }
@@ -92,6 +96,10 @@ impl FileSystem {
             .during(|| format!("mount a new {:?} with {:?}", self.kind, options.own.set))?;
         descriptors::leave(context);
         Ok(tree)
+    }
+
+    fn is_tty_group(&self, key: &str, value: &str) -> bool {
+        self.kind.as_c_str() == c"devpts" && key == "gid" && value.parse::<u32>().is_ok()
     }
 
     /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the queues): a

@@ -14,6 +14,7 @@ mod namespaces;
 mod net_devices;
 mod notify;
 mod refused;
+mod rootless;
 mod staging;
 mod user_namespaces;
 
@@ -32,6 +33,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         net_devices::CASES,
         notify::CASES,
         refused::CASES,
+        rootless::CASES,
         staging::CASES,
         clocks::CASES,
         mappings::CASES,

@@ -158,7 +158,10 @@ impl Node {
                 Err(error)
             }
         };
-        nascent.group.kill().expect("kill");
+        // A user's container may have none.
+        if nascent.group.is_real() {
+            nascent.group.kill().expect("kill");
+        }
         nascent.group.remove().expect("remove the group");
         result
     }
