@@ -270,8 +270,12 @@ pub(crate) fn with_children_in<T>(
         errno => Error::system("join the PID namespace", errno),
     })?;
     let result = clone();
-    move_into_thread_name_spaces(own, ThreadNameSpaceType::PROCESS_ID)
-        .during(|| "return to the own PID namespace; children would be born in a container's")?;
+    match move_into_thread_name_spaces(own, ThreadNameSpaceType::PROCESS_ID) {
+        // Who is root only in a user namespace has no right in the machine's PID namespace, from which they came. Such a
+        // process runs one command and ends; nothing else is born of it.
+        Err(Errno::PERM) => {}
+        returned => returned.during(|| "return to the own PID namespace; children would be born in a container's")?,
+    }
     result
 }
 
