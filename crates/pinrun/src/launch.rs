@@ -177,7 +177,8 @@ impl Making<'_> {
         let plan = Plan::new(&spec, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
         plan.warnings().iter().for_each(|warning| warn(self.global, warning));
         if self.request.new_keyring {
-            keyring::join(self.global, &self.request.id);
+            let label = spec.process.as_ref().and_then(|process| process.selinux_label.as_deref());
+            keyring::join(self.global, &self.request.id, label);
         }
         let mut nascent = container::create(&trees, plan)?;
         let state = oci::State { pid: nascent.pid, ..state };

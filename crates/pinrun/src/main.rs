@@ -27,6 +27,7 @@ mod failure;
 mod flags;
 mod foreground;
 mod help;
+mod json_path;
 mod keyring;
 mod launch;
 mod preserve;

@@ -73,7 +73,7 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
     let mut request = Request { preserved, ..request(&flags, &record)? };
     preserved.tell(&mut request.process.env);
     if record.own_keyring {
-        keyring::join(global, &record.id);
+        keyring::join(global, &record.id, request.process.selinux_label.as_deref());
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
     let (nascent, terminal) = launch(&request, &folder, &record)?;

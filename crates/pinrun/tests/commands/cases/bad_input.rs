@@ -36,6 +36,7 @@ fn specs() {
         ("/root/path", json!("nothing"), "root.path"),
         ("/linux/cgroupsPath", json!("/a/../b"), "cgroupsPath"),
         ("/linux/namespaces", json!([{"type": "pid"}, {"type": "pid"}]), "namespaces"),
+        ("/linux/namespaces", json!([{"type": "pid"}, {"type": "nonsense"}]), "linux.namespaces[1].type"),
         ("/mounts", json!([{"destination": "/x", "type": "nosuchfs", "source": "x"}]), "nosuchfs"),
         ("/ociVersion", json!("9.0"), "ociVersion"),
         ("/linux/seccomp/defaultAction", json!("SCMP_ACT_NOPE"), "SCMP_ACT_NOPE"),
