@@ -43,7 +43,7 @@ fn features() -> Value {
             "run.pinion.pinrun.version": env!("CARGO_PKG_VERSION"),
             "run.pinion.pinrun.checkpoint.enabled": "true",
         },
-        "potentiallyUnsafeConfigAnnotations": ["org.systemd.property."],
+        "potentiallyUnsafeConfigAnnotations": ["org.criu.config", "org.systemd.property."],
     })
 }
 

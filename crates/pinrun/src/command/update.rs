@@ -60,10 +60,17 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+/// What was set before is set again where the kernel refuses some of it.
 fn apply(record: &Record, change: &oci::Resources) -> Result<(), Failure> {
     let group = record.group()?;
     let limits = cgroup::Limits::from_spec(change)?;
-    Ok(group.update(&limits)?)
+    let Err(error) = group.update(&limits) else { return Ok(()) };
+    let before = cgroup::Limits::from_spec(&record.resources.clone().unwrap_or_default());
+    let after = match before.and_then(|before| group.update(&before)) {
+        Ok(()) => "what the container's limits were before is set again",
+        Err(_) => "some of the new limits may be set, which could not be taken back",
+    };
+    Err(Failure::new(format!("{error}; {after}")))
 }
 
 fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {

@@ -1,15 +1,27 @@
 mod bad_input;
 mod descriptors;
+mod exec;
 mod hooks;
 mod killed;
 mod lifecycle;
+mod limits;
+mod tell;
 mod terminal;
 
 /// A case: its name and what it does.
 pub(crate) type Case = (&'static str, fn());
 
 pub(crate) fn all() -> impl Iterator<Item = Case> {
-    let groups: [&[Case]; 6] =
-        [lifecycle::CASES, bad_input::CASES, descriptors::CASES, hooks::CASES, terminal::CASES, killed::CASES];
+    let groups: [&[Case]; 9] = [
+        lifecycle::CASES,
+        bad_input::CASES,
+        descriptors::CASES,
+        hooks::CASES,
+        terminal::CASES,
+        killed::CASES,
+        exec::CASES,
+        limits::CASES,
+        tell::CASES,
+    ];
     groups.into_iter().flatten().copied()
 }
