@@ -87,7 +87,7 @@ fn an_oom_is_an_event() {
     assert_eq!(next()["type"], "stats");
     // Whoever looks first has told the first stats, and may not watch yet; so more than one is killed.
     let told = std::thread::scope(|scope| {
-        let told = scope.spawn(|| next());
+        let told = scope.spawn(next);
         while !told.is_finished() {
             let code = bundle.pinrun(&["exec", ID, "sh", "-c", "x=a; while :; do x=$x$x; done"]).code;
             assert_eq!(code, 137);
