@@ -6,7 +6,7 @@ use std::{
 
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    fs::{CWD, Mode, OFlags, openat},
+    fs::{AtFlags, CWD, Mode, OFlags, openat, statat},
     io::Errno,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
@@ -33,6 +33,16 @@ const JOINED: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
     .union(ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME)
     .union(ThreadNameSpaceType::CONTROL_GROUP)
     .union(ThreadNameSpaceType::TIME);
+
+/// The same, as files of `/proc/<pid>/ns`.
+const FILES: [(ThreadNameSpaceType, &str); 6] = [
+    (ThreadNameSpaceType::MOUNT, "mnt"),
+    (ThreadNameSpaceType::NETWORK, "net"),
+    (ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION, "ipc"),
+    (ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME, "uts"),
+    (ThreadNameSpaceType::CONTROL_GROUP, "cgroup"),
+    (ThreadNameSpaceType::TIME, "time"),
+];
 
 /// The container of a command.
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +130,38 @@ fn clone_command(
 
 /// The root of a process.
 fn open_root(init: BorrowedFd<'_>, proc: &Procfs) -> Result<OwnedFd, Error> {
+    let pid = pid_of(init, proc)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(proc, format!("{pid}/root"), flags, Mode::empty()).during(|| "open the root of the container's init")
+}
+
+/// As this procfs counts.
+fn pid_of(init: BorrowedFd<'_>, proc: &Procfs) -> Result<String, Error> {
     let info = proc.open_file(&format!("self/fdinfo/{}", init.as_raw_fd()), OFlags::RDONLY);
     let info = info.during(|| "ask for the pid of the container's init")?;
     let mut text = String::new();
     std::fs::File::from(info).read_to_string(&mut text).during(|| "read the pid of the container's init")?;
-    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim).unwrap_or_default();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(proc, format!("{pid}/root"), flags, Mode::empty()).during(|| "open the root of the container's init")
+    Ok(text.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim).unwrap_or_default().to_owned())
+}
+
+/// The kinds of [`JOINED`] in which the container has another namespace than the caller.
+fn other_than_own(init: BorrowedFd<'_>, proc: &Procfs) -> Result<ThreadNameSpaceType, Error> {
+    let pid = pid_of(init, proc)?;
+    let mut others = ThreadNameSpaceType::empty();
+    for (kind, file) in FILES {
+        let id = |whose: &str| statat(proc, format!("{whose}/ns/{file}"), AtFlags::empty()).map(|s| (s.st_dev, s.st_ino));
+        match (id("self"), id(&pid)) {
+            // A kernel without time namespaces.
+            (Err(Errno::NOENT), _) => {}
+            (own, theirs) => {
+                let what = || format!("ask for the {file} namespace of the container");
+                if own.during(what)? != theirs.during(what)? {
+                    others |= kind;
+                }
+            }
+        }
+    }
+    Ok(others)
 }
 
 /// What the process is checked against.
@@ -229,7 +264,7 @@ impl Command<'_> {
             self.process.oom_score_adj.apply(proc)?;
             // By the host's pid, which is not the container's.
             let root = if self.target.callers_mounts { Some(open_root(self.target.init, proc)?) } else { None };
-            self.enter_container()?;
+            self.enter_container(proc)?;
             root.as_ref().map_or(Ok(()), |root| rootfs::change(root.as_fd(), MountNamespace::Same))?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -251,10 +286,13 @@ impl Command<'_> {
     }
 
     /// setns(2) with a mount namespace also sets root and working directory to its root, which is the container's.
-    fn enter_container(&self) -> Result<(), Error> {
+    fn enter_container(&self, proc: &Procfs) -> Result<(), Error> {
         match move_into_thread_name_spaces(self.target.init, JOINED) {
             // A kernel without time namespaces.
             Err(Errno::INVAL) => move_into_thread_name_spaces(self.target.init, JOINED - ThreadNameSpaceType::TIME)
+                .during(|| "join the container's namespaces"),
+            // An ordinary user may not join again what the container has of the machine's.
+            Err(Errno::PERM) => move_into_thread_name_spaces(self.target.init, other_than_own(self.target.init, proc)?)
                 .during(|| "join the container's namespaces"),
             Err(Errno::SRCH) => {
                 Err(Error::system("join the container's namespaces: the container is not running", Errno::SRCH))
