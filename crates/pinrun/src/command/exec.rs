@@ -11,7 +11,6 @@ use rustix::fd::AsFd;
 use crate::{exit_code::ExitCode, 
     arguments::Global,
     bundle,
-    command::state::word,
     console::ConsoleSocket,
     failure::Failure,
     flags::{Flag, Flags, Order, switch, text, value},
@@ -69,26 +68,35 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
     let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is needed"))?;
     let folder = Folder::open(&global.root, text(id)?)?;
     let record = folder.load()?;
-    check_status(&record, &folder, flags.is_on("ignore-paused")?)?;
+    let running = Running::find(&record, flags.is_on("ignore-paused")?)?;
     let mut request = Request { preserved, ..request(&flags, &record)? };
     preserved.tell(&mut request.process.env);
     if record.own_keyring {
         keyring::join(global, &record.id, request.process.selinux_label.as_deref());
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
-    let (nascent, terminal) = launch(&request, &folder, &record)?;
+    let (nascent, terminal) = launch(&request, &folder, &record, running)?;
     match foreground {
         None => Ok(ExitCode::SUCCESS),
         Some(foreground) => Ok(ExitCode::from(foreground.stay(&nascent.pidfd, terminal)?)),
     }
 }
 
-fn check_status(record: &Record, folder: &Folder, ignore_paused: bool) -> Result<(), Failure> {
-    match record.status(folder)? {
-        oci::Status::Running | oci::Status::Created => Ok(()),
-        oci::Status::Paused if ignore_paused => Ok(()),
-        oci::Status::Paused => Err(Failure::new("cannot exec in a paused container (use --ignore-paused to override)")),
-        status => Err(Failure::new(format!("cannot exec in a {} container", word(status)))),
+/// The container as the kernel has it, asked once.
+struct Running {
+    init: OwnedFd,
+    group: cgroup::Group,
+}
+
+impl Running {
+    fn find(record: &Record, ignore_paused: bool) -> Result<Self, Failure> {
+        let init = record.init()?.ok_or_else(|| Failure::new("cannot exec in a stopped container"))?;
+        let group = record.group()?;
+        // A group that cannot be asked is not frozen.
+        if !ignore_paused && group.is_frozen().unwrap_or(false) {
+            return Err(Failure::new("cannot exec in a paused container (use --ignore-paused to override)"));
+        }
+        Ok(Self { init, group })
     }
 }
 
@@ -176,11 +184,16 @@ fn ids(user: &str, gid: u32) -> Result<(u32, u32), Failure> {
 }
 
 /// Until the command runs.
-fn launch(request: &Request, folder: &Folder, record: &Record) -> Result<(Nascent, Option<OwnedFd>), Failure> {
+fn launch(
+    request: &Request,
+    folder: &Folder,
+    record: &Record,
+    running: Running,
+) -> Result<(Nascent, Option<OwnedFd>), Failure> {
     let failed = |failure: Failure| failure.within("exec failed: unable to start container process");
-    let init = record.running()?;
+    let Running { init, group } = running;
     let group = match &request.group {
-        None => record.group()?,
+        None => group,
         Some(below) => record.group_below(below)?,
     };
     let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
