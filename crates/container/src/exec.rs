@@ -149,7 +149,8 @@ fn other_than_own(init: BorrowedFd<'_>, proc: &Procfs) -> Result<ThreadNameSpace
     let pid = pid_of(init, proc)?;
     let mut others = ThreadNameSpaceType::empty();
     for (kind, file) in FILES {
-        let id = |whose: &str| statat(proc, format!("{whose}/ns/{file}"), AtFlags::empty()).map(|s| (s.st_dev, s.st_ino));
+        let id =
+            |whose: &str| statat(proc, format!("{whose}/ns/{file}"), AtFlags::empty()).map(|s| (s.st_dev, s.st_ino));
         match (id("self"), id(&pid)) {
             // A kernel without time namespaces.
             (Err(Errno::NOENT), _) => {}
