@@ -1,8 +1,11 @@
 #!/bin/sh
-# Writes src/syscalls.txt: the number of every system call on x86_64, i386, x32 and aarch64 ("-": it has none there),
-# from this machine's kernel headers (linux-libc-dev) and the calls that are newer than those of Debian 12. Needs cpp, awk.
+# Writes src/syscalls.txt: the number of every system call on x86_64, i386, x32, aarch64 and 32-bit ARM ("-": it has none
+# there), from an x86_64 machine's kernel headers (linux-libc-dev), those of ARM (linux-libc-dev-armhf-cross, or another
+# folder in ARM_HEADERS) and the calls that are newer than those of Debian 12. Needs cpp, awk.
 set -eu
 cd "$(dirname "$0")"
+arm=${ARM_HEADERS:-/usr/arm-linux-gnueabihf/include}
+[ -e "$arm/asm/unistd.h" ] || { echo "$arm: no kernel headers of ARM; install linux-libc-dev-armhf-cross" >&2; exit 1; }
 
 # name, then numbers; all architectures share the numbers of what was added since Linux 5.1.
 newer='cachestat 451 fchmodat2 452 map_shadow_stack 453 futex_wake 454 futex_wait 455 futex_requeue 456 statmount 457
@@ -19,8 +22,14 @@ macros() {
     macros asm/unistd_32.h 2
     macros asm/unistd_x32.h 3
     macros asm-generic/unistd.h 4
+    # Its own calls are counted from a base, and those that no other architecture has from one far above.
+    echo '#include <asm/unistd.h>' | cpp -dM -nostdinc -D__ARM_EABI__ -I"$arm" - \
+        | sed -n -e 's/^#define __NR_\([a-z0-9_]*\) (__NR_SYSCALL_BASE *+ *\([0-9]*\))$/5 #define __NR_\1 \2/p'
+    for call in 'sync_file_range2 341' 'breakpoint 983041' 'cacheflush 983042' 'usr26 983043' 'usr32 983044' 'set_tls 983045' 'get_tls 983046'; do
+        echo "5 #define __NR_$call"
+    done
     echo "$newer" | tr '\n' ' ' | xargs -n 2 | while read -r name number; do
-        for column in 1 2 3 4; do echo "$column #define __NR_$name $number"; done
+        for column in 1 2 3 4 5; do echo "$column #define __NR_$name $number"; done
     done
     # Only where return probes on user programs were made a system call.
     for column in 1 3; do
@@ -38,11 +47,11 @@ macros() {
     END {
         for (name in names) {
             line = name
-            for (column = 1; column <= 4; column++) {
+            for (column = 1; column <= 5; column++) {
                 value = macro[column, "__NR_" name]
                 while (value ~ /^__NR/) value = macro[column, value]
                 line = line " " (value ~ /^[0-9]+$/ ? value : "-")
             }
             print line
         }
-    }' | grep -v ' - - - -$' | LC_ALL=C sort > src/syscalls.txt
+    }' | grep -v ' - - - - -$' | LC_ALL=C sort > src/syscalls.txt

@@ -28,7 +28,21 @@ pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Er
         Placement::Group(path) => create_in_group(trees, &plan, path),
         Placement::Unit(unit) => create_in_unit(trees, &plan, unit),
     }?;
+    if let Some(rdt) = &plan.intel_rdt
+        && let Err(error) = rdt.apply(nascent.pid)
+    {
+        rdt.undo();
+        abandon(nascent);
+        return Err(error);
+    }
     Ok(nascent.with_net_devices(plan.net_devices))
+}
+
+/// What failed first is what to tell.
+fn abandon(nascent: Nascent) {
+    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
+    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
+    let _ = nascent.group.remove();
 }
 
 fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::GroupPath) -> Result<Nascent, Error> {

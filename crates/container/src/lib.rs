@@ -43,6 +43,7 @@ mod host_names;
 mod id_mappings;
 mod init;
 mod inputs;
+pub mod intel_rdt;
 mod labels;
 mod masks;
 mod memory_policy;

@@ -6,6 +6,7 @@ use crate::{
     filter::Filter,
     hooks::Hooks,
     host_names::HostNames,
+    intel_rdt::IntelRdt,
     masks::Masks,
     mounts::{Mounts, Surroundings},
     namespaces::{MountNamespace, Namespaces},
@@ -37,6 +38,7 @@ pub struct Plan {
     pub(crate) invocation: Invocation,
     pub(crate) hooks: Hooks,
     pub(crate) net_devices: Option<NetDevices>,
+    pub(crate) intel_rdt: Option<IntelRdt>,
     pub(crate) time_offsets: TimeOffsets,
     pub(crate) rights: Rights,
     warnings: Vec<String>,
@@ -89,6 +91,7 @@ impl Plan {
             masks: Masks::parse(linux)?,
             sysctls: Sysctls::parse(&linux.sysctl, &namespaces)?,
             host_names: HostNames::parse(spec, &namespaces)?,
+            intel_rdt: parse_intel_rdt(linux, &inputs.invocation)?,
             net_devices: NetDevices::parse(&linux.net_devices, &namespaces)?,
             stdio: standard::move_up(inputs.stdio)?,
             namespaces,
@@ -151,6 +154,10 @@ fn check_version(spec: &oci::Spec) -> Result<(), Error> {
 
 pub(crate) fn compile(profile: &oci::Seccomp) -> Result<seccomp::Program, Error> {
     seccomp::compile(profile).map_err(|error| Error::invalid(error.to_string()))
+}
+
+fn parse_intel_rdt(linux: &oci::Linux, invocation: &Invocation) -> Result<Option<IntelRdt>, Error> {
+    linux.intel_rdt.as_ref().map(|rdt| IntelRdt::parse(rdt, &invocation.state.id)).transpose()
 }
 
 fn agent(linux: &oci::Linux, invocation: &Invocation) -> Option<Agent> {

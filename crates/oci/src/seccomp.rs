@@ -12,9 +12,9 @@ pub struct Seccomp {
     /// `SCMP_ARCH_X86_64`, …; the native one is always there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub architectures: Vec<String>,
-    /// `SECCOMP_FILTER_FLAG_…`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<String>,
+    /// `SECCOMP_FILTER_FLAG_…`; absent is not the same as none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flags: Option<Vec<String>>,
     /// Socket of the agent that answers `SCMP_ACT_NOTIFY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_path: Option<String>,

@@ -180,6 +180,7 @@ impl Making<'_> {
             let label = spec.process.as_ref().and_then(|process| process.selinux_label.as_deref());
             keyring::join(self.global, &self.request.id, label);
         }
+        let rdt = spec.linux.as_ref().and_then(|linux| linux.intel_rdt.clone());
         let mut nascent = container::create(&trees, plan)?;
         let state = oci::State { pid: nascent.pid, ..state };
         let finished = self.set_up(&mut nascent, &state).and_then(|terminal| {
@@ -197,6 +198,7 @@ impl Making<'_> {
             Ok((record, terminal)) => Ok((record, nascent, terminal)),
             Err(failure) => {
                 abandon(nascent);
+                let _ = rdt.map(|rdt| container::intel_rdt::remove(&rdt, &self.request.id));
                 warn_each(self.global, self.hooks.poststop(&oci::State { pid: 0, ..state }));
                 Err(failure)
             }
@@ -328,7 +330,13 @@ pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure>
         resources: linux.resources,
         hooks: spec.hooks,
         intel_rdt: linux.intel_rdt,
+        seccomp_agent: linux.seccomp.and_then(seccomp_agent),
     })
+}
+
+fn seccomp_agent(profile: oci::Seccomp) -> Option<[String; 2]> {
+    let path = profile.listener_path.filter(|path| !path.is_empty())?;
+    Some([path, profile.listener_metadata.unwrap_or_default()])
 }
 
 fn has_own_pids(linux: &oci::Linux) -> bool {

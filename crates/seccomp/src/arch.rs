@@ -2,6 +2,9 @@
 
 use crate::Error;
 
+/// First number of what only ARM has, far above the numbers that all kernels give one after the other.
+pub(crate) const ARM_OWN: u32 = 0xf_0000;
+
 /// What x32 calls have set in their number.
 pub(crate) const X32_BIT: u32 = 0x4000_0000;
 
@@ -12,6 +15,7 @@ pub(crate) enum Arch {
     X86,
     X32,
     Aarch64,
+    Arm,
 }
 
 impl Arch {
@@ -21,7 +25,7 @@ impl Arch {
     /// Architectures that a kernel of this one can run.
     pub(crate) const fn family(self) -> &'static [Self] {
         match self {
-            Self::Aarch64 => &[Self::Aarch64],
+            Self::Aarch64 | Self::Arm => &[Self::Aarch64, Self::Arm],
             _ => &[Self::X86_64, Self::X86, Self::X32],
         }
     }
@@ -32,13 +36,14 @@ impl Arch {
             Self::X86_64 | Self::X32 => 0xc000_003e,
             Self::X86 => 0x4000_0003,
             Self::Aarch64 => 0xc000_00b7,
+            Self::Arm => 0x4000_0028,
         }
     }
 
     /// Whether arguments are compared in all 64 bits. x32 programs have longs and pointers of 32 bits, and libseccomp
     /// compares as much.
     pub(crate) const fn wide(self) -> bool {
-        !matches!(self, Self::X86 | Self::X32)
+        !matches!(self, Self::X86 | Self::X32 | Self::Arm)
     }
 
     /// The number of a call, as the filter sees it.
@@ -56,9 +61,9 @@ pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
         "SCMP_ARCH_X86" => Some(Arch::X86),
         "SCMP_ARCH_X32" => Some(Arch::X32),
         "SCMP_ARCH_AARCH64" => Some(Arch::Aarch64),
-        // What an aarch64 kernel runs of 32 bits is not allowed for want of a table: its calls are of a wrong architecture.
-        "SCMP_ARCH_ARM"
-        | "SCMP_ARCH_MIPS"
+        "SCMP_ARCH_ARM" => Some(Arch::Arm),
+        // No kernel that this program runs on ever runs a program of these, so no call of theirs reaches a filter.
+        "SCMP_ARCH_MIPS"
         | "SCMP_ARCH_MIPS64"
         | "SCMP_ARCH_MIPS64N32"
         | "SCMP_ARCH_MIPSEL"
@@ -93,7 +98,7 @@ const SYSCALLS: &str = include_str!("syscalls.txt");
 struct Row {
     name: &'static str,
     /// By `Arch`; -1: it has none there.
-    numbers: [i16; 4],
+    numbers: [i32; 5],
 }
 
 /// Parsed by the compiler, so that a program that compiles one profile in its life does not pay for the table.
@@ -110,7 +115,7 @@ const ROW_COUNT: usize = {
 
 const fn rows() -> [Row; ROW_COUNT] {
     let text = SYSCALLS.as_bytes();
-    let mut rows = [Row { name: "", numbers: [-1; 4] }; ROW_COUNT];
+    let mut rows = [Row { name: "", numbers: [-1; 5] }; ROW_COUNT];
     let (mut at, mut row) = (0, 0);
     while row < ROW_COUNT {
         let start = at;
@@ -119,7 +124,7 @@ const fn rows() -> [Row; ROW_COUNT] {
         }
         rows[row].name = SYSCALLS.split_at(at).0.split_at(start).1;
         let mut column = 0;
-        while column < 4 {
+        while column < 5 {
             // One space before each column.
             at += 1;
             if text[at] == b'-' {
@@ -127,7 +132,7 @@ const fn rows() -> [Row; ROW_COUNT] {
             } else {
                 let mut number = 0;
                 while text[at].is_ascii_digit() {
-                    number = number * 10 + (text[at] - b'0') as i16;
+                    number = number * 10 + (text[at] - b'0') as i32;
                     at += 1;
                 }
                 rows[row].numbers[column] = number;

@@ -112,11 +112,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn section_ranges(&self, section: &'a Section, first: u32, ranges: &mut Vec<Range<'a>>) {
-        let default = Leaf::Action(self.policy.default);
         let mut next = first;
         for (number, verdict) in &section.calls {
             if *number > next {
-                ranges.push(Range { start: next, leaf: default });
+                self.gap(section, next, Some(*number), ranges);
             }
             let leaf = match verdict {
                 Verdict::Always(action) => Leaf::Action(*action),
@@ -125,14 +124,19 @@ impl<'a> Compiler<'a> {
             ranges.push(Range { start: *number, leaf });
             next = number + 1;
         }
-        match section.last {
-            Some(last) => {
-                if last >= next {
-                    ranges.push(Range { start: next, leaf: default });
-                }
-                ranges.push(Range { start: last + 1, leaf: Leaf::Action(self.policy.newer) });
-            }
-            None => ranges.push(Range { start: next, leaf: default }),
+        self.gap(section, next, None, ranges);
+    }
+
+    /// Numbers from `next` on, up to before `end`, that no rule is about.
+    fn gap(&self, section: &Section, next: u32, end: Option<u32>, ranges: &mut Vec<Range<'a>>) {
+        let newer = section.last.map(|last| last + 1);
+        if newer.is_none_or(|newer| next < newer) {
+            ranges.push(Range { start: next, leaf: Leaf::Action(self.policy.default) });
+        }
+        if let Some(newer) = newer
+            && end.is_none_or(|end| newer < end)
+        {
+            ranges.push(Range { start: newer.max(next), leaf: Leaf::Action(self.policy.newer) });
         }
     }
 

@@ -9,7 +9,7 @@
 //! - a rule with the default action is ignored;
 //! - two conditions on the same argument of one rule are alternatives;
 //! - calls newer than any the profile names get `ENOSYS`, unless the default lets them through;
-//! - without flags the filter is loaded with `SECCOMP_FILTER_FLAG_SPEC_ALLOW`.
+//! - where the flags are absent (not empty) the filter is loaded with `SECCOMP_FILTER_FLAG_SPEC_ALLOW`.
 //!
 //! What differs from libseccomp on purpose:
 //! - a call of an architecture that is not named kills the process, not just its thread;

@@ -110,7 +110,7 @@ impl Section {
     /// Names that this architecture does not have are ignored: profiles name the calls of all architectures and kernels.
     fn add(&mut self, name: &str, action: Action, alternatives: &[Vec<Condition>], default: Action) {
         let number = self.arch.number(name);
-        self.last = self.last.max(number);
+        self.last = self.last.max(number.filter(|number| self.arch != Arch::Arm || *number < arch::ARM_OWN));
         if action == default {
             return;
         }

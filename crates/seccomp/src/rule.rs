@@ -113,13 +113,11 @@ impl Condition {
     }
 }
 
-/// Flags to load the filter with. None named: `SPEC_ALLOW`, as runc does. `TSYNC` means nothing to a process of one thread.
+/// Flags to load the filter with. The property is absent: `SPEC_ALLOW`, as runc does; it is empty: none. `TSYNC` means nothing to a process of one thread.
 pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
-    if profile.flags.is_empty() {
-        return Ok(FLAG_SPEC_ALLOW);
-    }
+    let Some(named) = &profile.flags else { return Ok(FLAG_SPEC_ALLOW) };
     let mut flags = 0;
-    for flag in &profile.flags {
+    for flag in named {
         flags |= match flag.as_str() {
             "SECCOMP_FILTER_FLAG_TSYNC" => 0,
             "SECCOMP_FILTER_FLAG_LOG" => FLAG_LOG,

@@ -26,7 +26,7 @@ fn argument(index: u32, op: &str) -> SyscallRule {
 #[test]
 fn refuses_what_the_spec_does_not_know() {
     let errno = |n| SyscallRule { errno_ret: Some(n), ..rule("read", "SCMP_ACT_ERRNO") };
-    let flags = |flag: &str| Seccomp { flags: vec![flag.into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
+    let flags = |flag: &str| Seccomp { flags: Some(vec![flag.into()]), ..profile("SCMP_ACT_ALLOW", vec![]) };
     let arch = Seccomp { architectures: vec!["SCMP_ARCH_VAX".into()], ..profile("SCMP_ACT_ALLOW", vec![]) };
     let cases = [
         (profile("ALLOW", vec![]), "\"ALLOW\""),
@@ -51,8 +51,10 @@ fn refuses_what_the_spec_does_not_know() {
 #[test]
 fn flags_as_runc() {
     assert_eq!(compile(&profile("SCMP_ACT_ALLOW", vec![])).unwrap().flags, 4, "SPEC_ALLOW");
+    let none = Seccomp { flags: Some(Vec::new()), ..profile("SCMP_ACT_ALLOW", vec![]) };
+    assert_eq!(compile(&none).unwrap().flags, 0);
     let mut notify = profile("SCMP_ACT_ALLOW", vec![rule("mount", "SCMP_ACT_NOTIFY")]);
-    notify.flags = vec!["SECCOMP_FILTER_FLAG_LOG".into(), "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV".into()];
+    notify.flags = Some(vec!["SECCOMP_FILTER_FLAG_LOG".into(), "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV".into()]);
     assert_eq!(compile(&notify).unwrap().flags, 2 | 8 | 32);
     let all = profile("SCMP_ACT_NOTIFY", vec![rule("write", "SCMP_ACT_NOTIFY")]);
     assert_eq!(compile(&all).unwrap().flags, 4 | 8, "any call, whatever the runtime needs itself");
@@ -101,6 +103,7 @@ fn tables_hold() {
     assert_eq!(Arch::X32.number("execve"), Some(0x4000_0000 | 520));
     assert_eq!(Arch::Aarch64.number("execve"), Some(221));
     assert_eq!(Arch::Aarch64.number("open"), None);
+    assert_eq!((Arch::Arm.number("openat"), Arch::Arm.number("cacheflush")), (Some(322), Some(983_042)));
     assert_eq!(Arch::X86_64.number("not_a_call"), None);
     for name in default_profile(&[]).syscalls.iter().flat_map(|rule| &rule.names) {
         assert!(all.contains(&name.as_str()) || multiplexed(name).is_some(), "{name} is misspelt");

@@ -33,6 +33,7 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
         Arch::X86 => "SCMP_ARCH_X86",
         Arch::X32 => "SCMP_ARCH_X32",
         Arch::Aarch64 => "SCMP_ARCH_AARCH64",
+        Arch::Arm => "SCMP_ARCH_ARM",
     })
 }
 
@@ -48,7 +49,7 @@ mod tests {
         oci::Seccomp {
             default_action: "SCMP_ACT_ALLOW".into(),
             architectures: architectures().map(str::to_owned).collect(),
-            flags: vec![flag.into()],
+            flags: Some(vec![flag.into()]),
             syscalls: vec![oci::SyscallRule { args: vec![arg], ..rule(action) }, rule("SCMP_ACT_NOTIFY")],
             ..Default::default()
         }

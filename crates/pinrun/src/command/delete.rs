@@ -94,6 +94,9 @@ pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Opti
         container::detach_root(std::path::Path::new(&record.rootfs))
             .map_err(|error| Failure::io(format!("unmount the root {:?}", record.rootfs), error))?;
     }
+    if let Some(rdt) = &record.intel_rdt {
+        container::intel_rdt::remove(rdt, &record.id)?;
+    }
     folder.remove()?;
     // They were checked when the container was made.
     if let Some(Ok(hooks)) = record.hooks.as_ref().map(Hooks::parse) {

@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,};
 
-use container::{Nascent, Progress, Stdio};
+use container::{Agent, ExecFilter, Nascent, Progress, Stdio};
 use rustix::fd::AsFd;
 
 use crate::{exit_code::ExitCode, 
@@ -203,7 +203,13 @@ fn launch(
         user_namespace: record.own_users,
         callers_mounts: record.hosts_mounts,
     };
-    let mut nascent = container::exec(group, target, &request.process, stdio, seccomp.as_ref().map(Into::into))?;
+    let agent = record.seccomp_agent.clone().map(|[path, metadata]| Agent {
+        path,
+        metadata,
+        state: record.state(oci::Status::Running),
+    });
+    let filter = seccomp.as_ref().map(|program| ExecFilter { program, agent: agent.as_ref() });
+    let mut nascent = container::exec(group, target, &request.process, stdio, filter)?;
     let terminal = match until_executed(&mut nascent, request) {
         Ok(terminal) => terminal,
         Err(failure) => {

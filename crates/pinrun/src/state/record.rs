@@ -64,6 +64,9 @@ pub(crate) struct Record {
     /// `linux.intelRdt`, for what delete has to take away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intel_rdt: Option<oci::IntelRdt>,
+    /// Socket of the agent that the seccomp filter asks and what it is told, for exec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seccomp_agent: Option<[String; 2]>,
 }
 
 impl Record {

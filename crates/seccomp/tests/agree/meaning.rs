@@ -14,7 +14,7 @@ const KILL_PROCESS: u32 = 0x8000_0000;
 pub(crate) struct Meaning<'a> {
     profile: &'a Seccomp,
     /// For each rule, for each of its names, the row of the table.
-    numbers: Vec<Vec<[Option<u32>; 4]>>,
+    numbers: Vec<Vec<[Option<u32>; 5]>>,
     default: u32,
     permits: bool,
 }
@@ -37,7 +37,7 @@ impl<'a> Meaning<'a> {
             Call::X86 if named("SCMP_ARCH_X86") => (1, 0, false),
             _ => return KILL_PROCESS,
         };
-        let here = |row: &[Option<u32>; 4]| row[column].map(|n| n | bit);
+        let here = |row: &[Option<u32>; 5]| row[column].map(|n| n | bit);
         let last = self.numbers.iter().flatten().filter_map(here).max();
         if !self.permits && last.is_some_and(|last| call.number > last) {
             return ENOSYS;

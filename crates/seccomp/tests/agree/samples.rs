@@ -7,16 +7,16 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use crate::interpreter::Call;
 
-type Row = (&'static str, [Option<u32>; 4]);
+type Row = (&'static str, [Option<u32>; 5]);
 
-/// The table: name, and numbers on x86_64, i386, x32, aarch64.
+/// The table: name, and numbers on x86_64, i386, x32, aarch64, ARM.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
     let parse = |line: &'static str| {
         let mut words = line.split(' ');
         let name = words.next().expect("a name");
         let numbers: Vec<_> = words.map(|word| word.parse().ok()).collect();
-        (name, numbers.try_into().expect("four columns"))
+        (name, numbers.try_into().expect("five columns"))
     };
     ROWS.get_or_init(|| include_str!("../../src/syscalls.txt").lines().map(parse).collect()).iter().copied()
 }

@@ -34,6 +34,8 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("/linux/rootfsPropagation", json!("sharedd"), "linux.rootfsPropagation: \"sharedd\""),
         ("/linux/personality", json!({"domain": "BSD"}), "linux.personality.domain: \"BSD\""),
         ("/linux/devices", json!([{"path": "/dev/x", "type": "c", "major": -1, "minor": 0}]), "linux.devices: /dev/x"),
+        ("/linux/intelRdt", json!({"closID": "x"}), "linux.intelRdt: no resctrl"),
+        ("/linux/intelRdt", json!({"closID": "a/b"}), "linux.intelRdt.closID"),
         ("/hostname", json!("h".repeat(65)), "hostname"),
         ("/hooks", json!({"poststop": [{"path": "x"}]}), "hooks.poststop[0].path: \"x\" is not absolute"),
         ("/hooks", json!({"prestart": [{"path": "/x", "timeout": 0}]}), "hooks.prestart[0].timeout: 0"),
