@@ -11,7 +11,8 @@
  *   agent COUNT ERRNO     answers COUNT seccomp notifications of descriptor 0 with ERRNO (0: 'continue')
  *   exchange A B          swaps two names for ever (renameat2)
  *   ptrace                attaches to every process it sees that is not its own child, for ever; prints whom it got
- *   rewrite               as pid 1: waits for other processes and tries to open their /proc/N/exe for writing, for ever
+ *   rewrite               as pid 1: waits for other processes and tries to write to their /proc/N/exe, for ever; but only
+ *                         to copies that a case made (and memory files), never to a program of the machine
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -140,15 +141,18 @@ static void each_process(void (*visit)(int)) {
 }
 
 static void attach(int pid) {
-    static char known[1 << 16];
     char path[64], name[64] = "";
-    if (pid < 0 || pid >= (int)sizeof known || known[pid] || ptrace(PTRACE_SEIZE, pid, 0, 0)) return;
-    known[pid] = 1;
-    snprintf(path, sizeof path, "/proc/%d/comm", pid);
-    int fd = open(path, O_RDONLY);
-    if (fd >= 0) { ssize_t n = read(fd, name, sizeof name - 1); name[n > 0 ? n - 1 : 0] = 0; close(fd); }
-    printf("got %d %s\n", pid, name);
-    fflush(stdout);
+    int status;
+    if (ptrace(PTRACE_SEIZE, pid, 0, 0)) return;
+    ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+    if (waitpid(pid, &status, __WALL) == pid && WIFSTOPPED(status)) {
+        snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0) { ssize_t n = read(fd, name, sizeof name - 1); name[n > 0 ? n - 1 : 0] = 0; close(fd); }
+        printf("got %d %s\n", pid, name);
+        fflush(stdout);
+        ptrace(PTRACE_DETACH, pid, 0, 0);
+    }
 }
 
 static void rewrite(int pid) {
@@ -166,7 +170,9 @@ static void rewrite(int pid) {
         printf("saw %s\n", to);
         fflush(stdout);
     }
-    for (int i = 0; i < 2000; i++) {
+    /* The attack does work: it must find nothing but what it may break. */
+    int ours = strstr(to, "/pinion-oci-") != NULL || strstr(to, "memfd:") != NULL;
+    for (int i = 0; ours && i < 2000000; i++) {
         int fd = open(path, O_WRONLY);
         if (fd < 0 && errno == ETXTBSY) continue;
         if (fd >= 0) {

@@ -108,7 +108,12 @@ impl Case {
 
     /// The call itself, for who runs it in another way.
     pub fn command(&self, args: &[&str]) -> process::Command {
-        let mut command = self.runtime.command();
+        self.command_of(&self.runtime.program(), args)
+    }
+
+    /// A call of a copy of the runtime.
+    pub fn command_of(&self, program: &Path, args: &[&str]) -> process::Command {
+        let mut command = self.runtime.command_of(program);
         command.arg("--root").arg(self.state());
         if Cgroup::by_systemd() && args.first() != Some(&"--systemd-cgroup") {
             command.arg("--systemd-cgroup");
@@ -127,6 +132,15 @@ impl Case {
     #[track_caller]
     pub fn wait(&self, child: &process::Child) -> i32 {
         reaper::wait(child.id() as i32).ok().flatten().expect("it ends")
+    }
+
+    /// Calls the runtime from a shell that did something before, such as opening descriptors: `script` ends with `"$@"`.
+    pub fn call_from(&self, script: &str, args: &[&str]) -> Outcome {
+        let inner = self.command(args);
+        let call = std::iter::once(inner.get_program()).chain(inner.get_args());
+        let mut command = process::Command::new("bash");
+        command.args(["-c", script, "bash"]).args(call).env("PINION_OCI_CASE", &self.tag).stdin(process::Stdio::null());
+        Outcome::of(&mut command, self.folder(), &format!("call{}", self.number()))
     }
 
     /// Runs another program of the machine.

@@ -50,9 +50,15 @@ pub const KNOWN: &[(Runtime, &str, &str)] = &[
     (Crun, "command_line::features_is_true", "no features before 1.8.5"),
     (Runc, "hooks::all_kinds_in_order", "runs poststart after create"),
     (Crun, "hooks::state_on_stdin", "says / for the bundle to startContainer"),
-    (Crun, "hooks::statuses", "calls what it creates created"),
     (Runc, "seccomp::flags", "takes no flags before 1.2"),
     (Crun, "seccomp::notify_without_a_listener_is_refused", "starts without anybody who answers"),
+    (Crun, "descriptors::cve_2024_21626_cwd", "suffers it"),
+    (Crun, "descriptors::cve_2024_21626_cwd_by_symlink", "suffers it"),
+    (Crun, "descriptors::cve_2024_21626_exec", "suffers it"),
+    (Crun, "descriptors::what_waits_holds_no_folder_of_the_host", "keeps what it was called with until the start"),
+    (Runc, "procfs::cve_2025_31133_masked_path", "suffers it"),
+    (Crun, "symlinks::dev_is_a_symlink", "makes the devices where the link leads"),
+    (Runc, "symlinks::dev_is_a_symlink", "makes links of /dev where the link leads"),
 ];
 
 /// Why a case is known to fail on a runtime.

@@ -1,4 +1,8 @@
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// A runtime under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +59,17 @@ impl Runtime {
 
     /// A call of it, without arguments yet.
     pub fn command(self) -> Command {
+        self.command_of(&self.program())
+    }
+
+    /// A call of another copy of it.
+    pub fn command_of(self, program: &Path) -> Command {
         if self == Self::Crun && is_hybrid() {
             let mut command = Command::new("unshare");
-            command.args(["--mount", "--propagation", "unchanged", "sh", "-c", WITHOUT_V2]).arg(self.program());
+            command.args(["--mount", "--propagation", "unchanged", "sh", "-c", WITHOUT_V2]).arg(program);
             return command;
         }
-        Command::new(self.program())
+        Command::new(program)
     }
 }
 
