@@ -64,6 +64,7 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
         apparmor_profile: security.apparmor.clone().filter(|_| !security.privileged),
         oom_score_adj: Some(config.oom_score_adj),
         selinux_label: security.selinux_label.clone(),
+        ..Process::default()
     })
 }
 
