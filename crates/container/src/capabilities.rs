@@ -42,17 +42,17 @@ impl Capabilities {
         let none = oci::Capabilities::default();
         let spec = spec.unwrap_or(&none);
         let mut lacking = CapabilitySet::empty();
-        let mut set = |field: &str, names: &[String]| -> Result<CapabilitySet, Error> {
-            let wanted = parse_set(field, names)?;
+        let mut set = |field: &str, names: &[String]| -> CapabilitySet {
+            let wanted = parse_set(field, names, warnings);
             lacking |= wanted - own;
-            Ok(wanted & own)
+            wanted & own
         };
         let sets = Self {
-            bounding: set("bounding", &spec.bounding)?,
-            effective: set("effective", &spec.effective)?,
-            inheritable: set("inheritable", &spec.inheritable)?,
-            permitted: set("permitted", &spec.permitted)?,
-            ambient: set("ambient", &spec.ambient)?,
+            bounding: set("bounding", &spec.bounding),
+            effective: set("effective", &spec.effective),
+            inheritable: set("inheritable", &spec.inheritable),
+            permitted: set("permitted", &spec.permitted),
+            ambient: set("ambient", &spec.ambient),
         };
         if !lacking.is_empty() {
             let names = names_of(lacking).join(", ");
@@ -116,14 +116,18 @@ impl Capabilities {
     }
 }
 
-fn parse_set(field: &str, names: &[String]) -> Result<CapabilitySet, Error> {
-    names.iter().try_fold(CapabilitySet::empty(), |set, name| {
+/// What no kernel that this was built for knows can be granted by none: the specification asks for a warning then.
+fn parse_set(field: &str, names: &[String], warnings: &mut Vec<String>) -> CapabilitySet {
+    names.iter().fold(CapabilitySet::empty(), |set, name| {
         let upper = name.to_ascii_uppercase();
         let number =
             CAPABILITIES.iter().position(|known| *known == upper || known.strip_prefix("CAP_") == Some(&upper));
         match number {
-            Some(number) => Ok(set | CapabilitySet::from_bits_retain(1 << number)),
-            None => Err(Error::invalid(format!("process.capabilities.{field}: unknown capability {name:?}"))),
+            Some(number) => set | CapabilitySet::from_bits_retain(1 << number),
+            None => {
+                warnings.push(format!("process.capabilities.{field}: left out the unknown capability {name:?}"));
+                set
+            }
         }
     })
 }
@@ -148,9 +152,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_named() {
-        let error = Capabilities::parse(Some(&sets(&["CAP_FLY"])), CapabilitySet::all(), &mut Vec::new()).unwrap_err();
-        assert_eq!(error.message, "process.capabilities.bounding: unknown capability \"CAP_FLY\"");
+    fn unknown_names_are_left_out_with_a_warning() {
+        let mut warnings = Vec::new();
+        let parsed = Capabilities::parse(Some(&sets(&["CAP_FLY"])), CapabilitySet::all(), &mut warnings).unwrap();
+        assert_eq!(parsed.effective, CapabilitySet::empty());
+        assert_eq!(warnings[0], "process.capabilities.bounding: left out the unknown capability \"CAP_FLY\"");
     }
 
     #[test]

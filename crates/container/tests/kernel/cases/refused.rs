@@ -15,7 +15,6 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("/process/cwd", json!("tmp"), "process.cwd: \"tmp\" is not absolute"),
         ("/process/cwd", json!("/a/../../b"), "has a `..`"),
         ("/process/env", json!(["PATH"]), "process.env: \"PATH\" is not NAME=value"),
-        ("/process/capabilities/bounding", json!(["CAP_FLY"]), "unknown capability \"CAP_FLY\""),
         ("/process/rlimits", json!([{"type": "RLIMIT_X", "soft": 1, "hard": 1}]), "unknown type \"RLIMIT_X\""),
         ("/process/oomScoreAdj", json!(2000), "process.oomScoreAdj: 2000"),
         ("/process/user/umask", json!(0o1000), "process.user.umask"),
