@@ -66,11 +66,12 @@ impl Drop for TestAgent {
     }
 }
 
-/// Answers until nobody has the filter any more; the numbers of the calls.
-fn serve(listener: &OwnedFd, answer: impl Fn(i32) -> Answer) -> Vec<i32> {
+/// Answers until the process has ended; the numbers of the calls. Before Linux 6.11 the listener tells of that only when the
+/// process was reaped.
+fn serve(listener: &OwnedFd, process: &OwnedFd, answer: impl Fn(i32) -> Answer) -> Vec<i32> {
     let mut calls = Vec::new();
     loop {
-        let mut fds = [PollFd::new(listener, PollFlags::IN)];
+        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
         poll(&mut fds, None).expect("poll");
         if !fds[0].revents().contains(PollFlags::IN) {
             return calls;
@@ -105,7 +106,7 @@ fn asked(
     nascent.start().expect("started");
     let (message, listener) = agent.greet();
     assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(nascent.pid), &json!(nascent.pid)));
-    let calls = serve(&listener, answer);
+    let calls = serve(&listener, &nascent.pidfd, answer);
     assert!(matches!(next(&mut nascent), Ok(Progress::Executed)));
     let outcome = output.collect(&nascent);
     nascent.group.remove().expect("nothing is left in it");
@@ -164,7 +165,7 @@ fn a_command_is_asked_for_too(node: &Node) {
     let (message, listener) = agent.greet();
     assert_eq!((&message["pid"], &message["state"]["pid"]), (&json!(command.pid), &json!(target.pid)));
     assert_eq!(message["state"]["status"], "running");
-    let calls = serve(&listener, |_| Answer::Fail(libc::EACCES));
+    let calls = serve(&listener, &command.pidfd, |_| Answer::Fail(libc::EACCES));
     let out = output.collect(&command);
     assert_eq!((calls.len(), out.code), (1, 1), "{out:?}");
     command.group.remove().expect("removed");
