@@ -47,10 +47,40 @@ impl Arch {
     }
 
     /// The number of a call, as the filter sees it.
-    pub(crate) fn number(self, name: &str) -> Option<u32> {
-        let row = ROWS.binary_search_by(|row| row.name.cmp(name)).ok()?;
-        let number = u32::try_from(ROWS[row].numbers[self as usize]).ok()?;
+    pub(crate) fn number(self, call: Call) -> Option<u32> {
+        let number = u32::try_from(ROWS[call.0].numbers[self as usize]).ok()?;
         Some(if self == Self::X32 { number | X32_BIT } else { number })
+    }
+}
+
+/// A call that some architecture has: its row in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call(usize);
+
+impl Call {
+    /// By its name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut slot = hash(name) as usize % SLOT_COUNT;
+        // Most of the slots are free, so the search ends.
+        while let Some(row) = SLOTS[slot].checked_sub(1) {
+            let row = usize::from(row);
+            if ROWS[row].name == name {
+                return Some(Self(row));
+            }
+            slot = (slot + 1) % SLOT_COUNT;
+        }
+        None
+    }
+
+    /// The call and its first argument by which i386 programs can reach this call too.
+    pub(crate) fn multiplexed(self) -> Option<(Self, u32)> {
+        let (through, argument) = ROWS[self.0].through?;
+        Some((Self(usize::from(through)), argument))
+    }
+
+    /// Whether the lower half alone of the argument says which call it is: ipc(2) takes a version in the upper one.
+    pub(crate) fn has_version(self) -> bool {
+        self.0 == IPC
     }
 }
 
@@ -99,10 +129,21 @@ struct Row {
     name: &'static str,
     /// By `Arch`; -1: it has none there.
     numbers: [i32; 5],
+    /// Row of the call of many that is this one, too, and with which first argument.
+    through: Option<(u16, u32)>,
 }
 
 /// Parsed by the compiler, so that a program that compiles one profile in its life does not pay for the table.
-static ROWS: [Row; ROW_COUNT] = rows();
+static ROWS: [Row; ROW_COUNT] = TABLE;
+
+/// By the hash of the name, or in the next slots: the row and 1; 0: none.
+static SLOTS: [u16; SLOT_COUNT] = slots();
+
+const SLOT_COUNT: usize = (ROW_COUNT * 2).next_power_of_two();
+
+const TABLE: [Row; ROW_COUNT] = multiplex(rows());
+
+const IPC: usize = row_of(&TABLE, "ipc");
 
 const ROW_COUNT: usize = {
     let (mut lines, mut at) = (0, 0);
@@ -115,7 +156,7 @@ const ROW_COUNT: usize = {
 
 const fn rows() -> [Row; ROW_COUNT] {
     let text = SYSCALLS.as_bytes();
-    let mut rows = [Row { name: "", numbers: [-1; 5] }; ROW_COUNT];
+    let mut rows = [Row { name: "", numbers: [-1; 5], through: None }; ROW_COUNT];
     let (mut at, mut row) = (0, 0);
     while row < ROW_COUNT {
         let start = at;
@@ -152,46 +193,99 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-/// The call and its first argument by which i386 programs can reach this call too.
-pub(crate) fn multiplexed(name: &str) -> Option<(&'static str, u32)> {
-    const SOCKETCALL: [&str; 20] = [
-        "socket",
-        "bind",
-        "connect",
-        "listen",
-        "accept",
-        "getsockname",
-        "getpeername",
-        "socketpair",
-        "send",
-        "recv",
-        "sendto",
-        "recvfrom",
-        "shutdown",
-        "setsockopt",
-        "getsockopt",
-        "sendmsg",
-        "recvmsg",
-        "accept4",
-        "recvmmsg",
-        "sendmmsg",
-    ];
-    const IPC: [(&str, u32); 12] = [
-        ("semop", 1),
-        ("semget", 2),
-        ("semctl", 3),
-        ("semtimedop", 4),
-        ("msgsnd", 11),
-        ("msgrcv", 12),
-        ("msgget", 13),
-        ("msgctl", 14),
-        ("shmat", 21),
-        ("shmdt", 22),
-        ("shmget", 23),
-        ("shmctl", 24),
-    ];
-    if let Some(at) = SOCKETCALL.iter().position(|call| *call == name) {
-        return Some(("socketcall", at as u32 + 1));
+/// Sub-calls of socketcall(2), from 1 on.
+const SOCKETCALL: [&str; 20] = [
+    "socket",
+    "bind",
+    "connect",
+    "listen",
+    "accept",
+    "getsockname",
+    "getpeername",
+    "socketpair",
+    "send",
+    "recv",
+    "sendto",
+    "recvfrom",
+    "shutdown",
+    "setsockopt",
+    "getsockopt",
+    "sendmsg",
+    "recvmsg",
+    "accept4",
+    "recvmmsg",
+    "sendmmsg",
+];
+/// Those of ipc(2).
+const IPC_CALLS: [(&str, u32); 12] = [
+    ("semop", 1),
+    ("semget", 2),
+    ("semctl", 3),
+    ("semtimedop", 4),
+    ("msgsnd", 11),
+    ("msgrcv", 12),
+    ("msgget", 13),
+    ("msgctl", 14),
+    ("shmat", 21),
+    ("shmdt", 22),
+    ("shmget", 23),
+    ("shmctl", 24),
+];
+
+const fn multiplex(mut rows: [Row; ROW_COUNT]) -> [Row; ROW_COUNT] {
+    let (socketcall, ipc) = (row_of(&rows, "socketcall") as u16, row_of(&rows, "ipc") as u16);
+    let mut at = 0;
+    while at < SOCKETCALL.len() {
+        let row = row_of(&rows, SOCKETCALL[at]);
+        rows[row].through = Some((socketcall, at as u32 + 1));
+        at += 1;
     }
-    IPC.iter().find(|(call, _)| *call == name).map(|(_, number)| ("ipc", *number))
+    at = 0;
+    while at < IPC_CALLS.len() {
+        let row = row_of(&rows, IPC_CALLS[at].0);
+        rows[row].through = Some((ipc, IPC_CALLS[at].1));
+        at += 1;
+    }
+    rows
+}
+
+const fn row_of(rows: &[Row; ROW_COUNT], name: &str) -> usize {
+    let mut row = 0;
+    while !equal(rows[row].name, name) {
+        row += 1;
+    }
+    row
+}
+
+const fn equal(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+const fn slots() -> [u16; SLOT_COUNT] {
+    let mut slots = [0; SLOT_COUNT];
+    let mut row = 0;
+    while row < ROW_COUNT {
+        let mut slot = hash(TABLE[row].name) as usize % SLOT_COUNT;
+        while slots[slot] != 0 {
+            slot = (slot + 1) % SLOT_COUNT;
+        }
+        row += 1;
+        slots[slot] = row as u16;
+    }
+    slots
+}
+
+/// FNV-1a, its upper half mixed in.
+const fn hash(name: &str) -> u32 {
+    let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
+    while at < name.len() {
+        hash = (hash ^ name.as_bytes()[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash ^ hash >> 16
 }

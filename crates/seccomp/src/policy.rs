@@ -6,7 +6,7 @@ use oci::{Seccomp, SyscallRule};
 
 use crate::{
     Error,
-    arch::{self, Arch},
+    arch::{self, Arch, Call},
     rule::{self, Action, Condition, Op},
 };
 
@@ -73,8 +73,10 @@ impl Policy {
             if name.is_empty() {
                 return Err(Error::Invalid { field: "names".into(), reason: "a name is empty".into() });
             }
+            // Names that no architecture here has are ignored: profiles name the calls of all architectures and kernels.
+            let Some(call) = Call::named(name) else { continue };
             for section in &mut self.sections {
-                section.add(name, action, &alternatives, self.default);
+                section.add(call, action, &alternatives, self.default);
             }
         }
         Ok(action.is_notify() && !rule.names.is_empty())
@@ -107,9 +109,9 @@ fn alternatives(conditions: Vec<Condition>) -> Vec<Vec<Condition>> {
 }
 
 impl Section {
-    /// Names that this architecture does not have are ignored: profiles name the calls of all architectures and kernels.
-    fn add(&mut self, name: &str, action: Action, alternatives: &[Vec<Condition>], default: Action) {
-        let number = self.arch.number(name);
+    /// A call that this architecture does not have is ignored.
+    fn add(&mut self, call: Call, action: Action, alternatives: &[Vec<Condition>], default: Action) {
+        let number = self.arch.number(call);
         self.last = self.last.max(number.filter(|number| self.arch != Arch::Arm || *number < arch::ARM_OWN));
         if action == default {
             return;
@@ -120,16 +122,15 @@ impl Section {
             }
         }
         if self.arch == Arch::X86
-            && let Some((through, call)) = arch::multiplexed(name)
+            && let Some((through, argument)) = call.multiplexed()
             && let Some(number) = self.arch.number(through)
         {
             // The arguments are behind a pointer there. A rule that permits some of them must not permit all; one that
             // forbids some forbids all.
             let unconditional = alternatives.iter().any(Vec::is_empty);
             if unconditional || !action.permits() || default.permits() {
-                // ipc(2) takes a version in the upper half.
-                let mask = if through == "ipc" { 0xffff } else { u64::MAX };
-                let condition = Condition { index: 0, op: Op::MaskedEq, value: u64::from(call), mask };
+                let mask = if through.has_version() { 0xffff } else { u64::MAX };
+                let condition = Condition { index: 0, op: Op::MaskedEq, value: u64::from(argument), mask };
                 self.put(number, &[condition], action);
             }
         }
