@@ -31,6 +31,7 @@ const OUTPUT_MAX: u64 = 4096;
 /// All hooks of a container, checked.
 #[derive(Debug, Default)]
 pub struct Hooks {
+    prestart: Vec<Hook>,
     create_runtime: Vec<Hook>,
     create_container: Vec<Hook>,
     start_container: Vec<Hook>,
@@ -54,10 +55,9 @@ impl Hooks {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the hook.
     pub fn parse(hooks: &oci::Hooks) -> Result<Self, Error> {
-        let mut create_runtime = parse("prestart", &hooks.prestart)?;
-        create_runtime.extend(parse("createRuntime", &hooks.create_runtime)?);
         Ok(Self {
-            create_runtime,
+            prestart: parse("prestart", &hooks.prestart)?,
+            create_runtime: parse("createRuntime", &hooks.create_runtime)?,
             create_container: parse("createContainer", &hooks.create_container)?,
             start_container: parse("startContainer", &hooks.start_container)?,
             poststart: parse("poststart", &hooks.poststart)?,
@@ -70,7 +70,9 @@ impl Hooks {
     /// # Errors
     /// The first hook that failed; the container is to be taken away.
     pub fn create_runtime(&self, state: &oci::State) -> Result<(), Error> {
-        run_all(&self.create_runtime, state, oci::Status::Created)
+        // Of old a part of start, and its hooks (and the validation of runtime-tools) still want to read so.
+        run_all(&self.prestart, state, oci::Status::Created)?;
+        run_all(&self.create_runtime, state, oci::Status::Creating)
     }
 
     /// poststart. Every hook is run; what failed is worth a warning.
@@ -84,7 +86,7 @@ impl Hooks {
     }
 
     pub(crate) fn create_container(&self, state: &oci::State) -> Result<(), Error> {
-        run_all(&self.create_container, state, oci::Status::Created)
+        run_all(&self.create_container, state, oci::Status::Creating)
     }
 
     pub(crate) fn start_container(&self, state: &oci::State) -> Result<(), Error> {
@@ -93,7 +95,7 @@ impl Hooks {
 
     /// Whether the runtime has hooks to run while the child waits.
     pub(crate) fn in_runtime(&self) -> bool {
-        !self.create_runtime.is_empty()
+        !self.prestart.is_empty() || !self.create_runtime.is_empty()
     }
 
     /// Whether the host's files must be there in the container's mount namespace.
