@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
+/// As the floor has it.
+const FLOORS_STATES: &str = "/run/pinion-floor";
+
 /// Where everything of a run is; removed at its end.
 struct Place(PathBuf);
 
@@ -63,7 +66,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // What a runtime left mounted stays, and is seen.
         let _ = std::fs::remove_dir_all(&self.0);
-        let _ = std::fs::remove_dir("/run/pinion-floor");
+        let _ = std::fs::remove_dir(FLOORS_STATES);
     }
 }
 
@@ -130,7 +133,7 @@ fn enter(runtime: Runtime, base: &Bundle, place: &Path) -> std::io::Result<Conte
     let errors = place.join(format!("{}.errors", runtime.name));
     let mut said = String::new();
     for hide_v2 in [false, true] {
-        let arguments = RunnerArguments { hide_v2, mounts: 0, place: None };
+        let arguments = RunnerArguments { hide_v2, states: states(place)?, mounts: 0, place: None };
         let mut runner = Runner::start(&arguments, errors.clone())?;
         let sample = runner.run(runtime.run(&bundle.folder, &group, "bench-first"), 0)?;
         if sample.code == 0 {
@@ -164,4 +167,11 @@ impl Contestant {
 fn floor(arguments: &Arguments) -> Option<PathBuf> {
     let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("pinion-floor"));
     arguments.floor.clone().or_else(beside).filter(|program| program.is_file())
+}
+
+/// Where runtimes and the floor keep their states.
+fn states(place: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let folders = vec![place.join("states"), PathBuf::from(FLOORS_STATES)];
+    folders.iter().try_for_each(std::fs::create_dir_all)?;
+    Ok(folders)
 }

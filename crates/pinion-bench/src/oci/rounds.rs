@@ -130,7 +130,12 @@ pub(crate) fn under_mounts(
     std::fs::create_dir_all(&folder)?;
     let mut runners = Vec::new();
     for contestant in contestants.iter_mut() {
-        let arguments = RunnerArguments { hide_v2: contestant.hide_v2, mounts, place: Some(folder.clone()) };
+        let arguments = RunnerArguments {
+            hide_v2: contestant.hide_v2,
+            states: super::states(place)?,
+            mounts,
+            place: Some(folder.clone()),
+        };
         let errors = place.join(format!("{}.errors", contestant.runtime.name));
         runners.push(std::mem::replace(&mut contestant.runner, Runner::start(&arguments, errors)?));
     }

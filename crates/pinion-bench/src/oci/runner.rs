@@ -23,6 +23,9 @@ pub(crate) struct RunnerArguments {
     /// Without the cgroup v2 tree of a hybrid machine, for runtimes that stumble over it.
     #[arg(long)]
     pub(crate) hide_v2: bool,
+    /// Folders of states, each on a tmpfs, as `/run` is on nodes.
+    #[arg(long)]
+    pub(crate) states: Vec<PathBuf>,
     /// With so many mounts more.
     #[arg(long, default_value_t = 0)]
     pub(crate) mounts: usize,
@@ -66,6 +69,9 @@ fn prepare(arguments: &RunnerArguments) -> io::Result<()> {
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     if arguments.hide_v2 && Path::new("/sys/fs/cgroup/unified/cgroup.procs").exists() {
         unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH)?;
+    }
+    for folder in &arguments.states {
+        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)?;
     }
     if let Some(place) = &arguments.place {
         mount("tmpfs", place, "tmpfs", MountFlags::empty(), None)?;
@@ -111,6 +117,9 @@ impl Runner {
         command.arg("oci-runner").stdin(Stdio::piped()).stdout(Stdio::piped());
         if arguments.hide_v2 {
             command.arg("--hide-v2");
+        }
+        for folder in &arguments.states {
+            command.arg("--states").arg(folder);
         }
         if let Some(place) = &arguments.place {
             command.arg("--mounts").arg(arguments.mounts.to_string()).arg("--place").arg(place);
