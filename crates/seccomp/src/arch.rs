@@ -134,16 +134,14 @@ struct Row {
 }
 
 /// Parsed by the compiler, so that a program that compiles one profile in its life does not pay for the table.
-static ROWS: [Row; ROW_COUNT] = TABLE;
+static ROWS: [Row; ROW_COUNT] = multiplex(rows());
 
 /// By the hash of the name, or in the next slots: the row and 1; 0: none.
 static SLOTS: [u16; SLOT_COUNT] = slots();
 
 const SLOT_COUNT: usize = (ROW_COUNT * 2).next_power_of_two();
 
-const TABLE: [Row; ROW_COUNT] = multiplex(rows());
-
-const IPC: usize = row_of(&TABLE, "ipc");
+const IPC: usize = row_of(&ROWS, "ipc");
 
 const ROW_COUNT: usize = {
     let (mut lines, mut at) = (0, 0);
@@ -270,7 +268,7 @@ const fn slots() -> [u16; SLOT_COUNT] {
     let mut slots = [0; SLOT_COUNT];
     let mut row = 0;
     while row < ROW_COUNT {
-        let mut slot = hash(TABLE[row].name) as usize % SLOT_COUNT;
+        let mut slot = hash(ROWS[row].name) as usize % SLOT_COUNT;
         while slots[slot] != 0 {
             slot = (slot + 1) % SLOT_COUNT;
         }
