@@ -60,6 +60,12 @@ pub(crate) struct FileSystem {
 impl FileSystem {
     /// A detached mount of a new instance.
     pub(crate) fn make(&self, options: &Options) -> Result<OwnedFd, Error> {
+        self.make_new(options, true)
+    }
+
+    /// Engines say `gid=5` of a devpts, a group that a small user namespace does not have: then without. The kernel says so
+    /// at the option or, before devpts took options one by one (as in Linux 6.1), at the creation.
+    fn make_new(&self, options: &Options, tty_group: bool) -> Result<OwnedFd, Error> {
         let context = match (fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC), self.hosts_place()) {
             (Err(Errno::PERM), Some(place)) => return self.bind_hosts(place, options),
             (Err(Errno::NODEV), _) => {
@@ -77,8 +83,8 @@ impl FileSystem {
                 // Every instance has been new since Linux 4.7.
                 None if key == "newinstance" => Ok(()),
                 None => fsconfig_set_flag(context.as_fd(), key.as_str()),
+                Some(value) if !tty_group && self.is_tty_group(key, value) => Ok(()),
                 Some(value) => match fsconfig_set_string(context.as_fd(), key.as_str(), value.as_str()) {
-                    // Engines say `gid=5`, a group that a small user namespace does not have.
                     Err(Errno::INVAL) if self.is_tty_group(key, value) => Ok(()),
                     result => result,
                 },
@@ -90,6 +96,10 @@ impl FileSystem {
                 descriptors::leave(context);
                 return self.bind_hosts(place, options);
             }
+            (Err(Errno::INVAL), _) if tty_group && self.has_tty_group(options) => {
+                descriptors::leave(context);
+                return self.make_new(options, false);
+            }
             (created, _) => created.during(|| format!("make a new {:?}", self.kind))?,
         }
         let tree = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, options.own.set)
@@ -100,6 +110,10 @@ impl FileSystem {
 
     fn is_tty_group(&self, key: &str, value: &str) -> bool {
         self.kind.as_c_str() == c"devpts" && key == "gid" && value.parse::<u32>().is_ok()
+    }
+
+    fn has_tty_group(&self, options: &Options) -> bool {
+        options.data.iter().any(|(key, value)| value.as_ref().is_some_and(|value| self.is_tty_group(key, value)))
     }
 
     /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the queues): a

@@ -83,7 +83,9 @@ fn moved_with_its_addresses(node: &Node) {
     });
     assert!(out.stdout.contains("eth0    inet 10.9.8.7/24"), "{out:?}");
     assert!(!out.stdout.contains("169.254.1.1"), "{out:?}");
-    assert!(out.stdout.contains("given1@if4: <NO-CARRIER,BROADCAST,MULTICAST,UP"), "{out:?}");
+    // Whether the kernel has noticed already that the other end is down does not matter.
+    let flags = out.stdout.split_once("given1@if4: <").map(|(_, rest)| rest.split('>').next().unwrap_or(rest));
+    assert!(flags.is_some_and(|flags| flags.split(',').any(|flag| flag == "UP")), "{out:?}");
     assert!(!links().contains("given"), "{}", links());
     drop(network);
 }
