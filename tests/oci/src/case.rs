@@ -24,6 +24,17 @@ pub struct Case {
     next: Cell<usize>,
 }
 
+/// A program that runs beside the case; the reaper waits for it.
+#[derive(Debug)]
+pub struct Started(process::Child);
+
+impl Started {
+    /// Ends it.
+    pub fn kill(&mut self) {
+        self.0.kill().expect("it was not waited for");
+    }
+}
+
 impl Case {
     pub(crate) fn new(runtime: Runtime) -> Self {
         let tag = format!("pinion-test-oci-{}-{}.", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -124,14 +135,14 @@ impl Case {
     }
 
     /// Starts a program that is waited for later, by [`Case::wait`].
-    pub fn spawn(&self, command: &mut process::Command) -> process::Child {
-        reaper::spawn(command).unwrap_or_else(|error| panic!("run {command:?}: {error}"))
+    pub fn spawn(&self, command: &mut process::Command) -> Started {
+        Started(reaper::spawn(command).unwrap_or_else(|error| panic!("run {command:?}: {error}")))
     }
 
     /// Waits for a started program; its exit code, or 128 and the signal.
     #[track_caller]
-    pub fn wait(&self, child: &process::Child) -> i32 {
-        reaper::wait(child.id() as i32).ok().flatten().expect("it ends")
+    pub fn wait(&self, started: &Started) -> i32 {
+        reaper::wait(started.0.id() as i32).ok().flatten().expect("it ends")
     }
 
     /// Calls the runtime from a shell that did something before, such as opening descriptors: `script` ends with `"$@"`.

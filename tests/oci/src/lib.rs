@@ -36,7 +36,7 @@ mod run;
 mod runtime;
 
 pub use bundle::{Bundle, change};
-pub use case::Case;
+pub use case::{Case, Started};
 pub use cgroup::Cgroup;
 pub use console::{Agent, Console};
 pub use container::Container;

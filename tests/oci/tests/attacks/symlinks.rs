@@ -74,7 +74,7 @@ fn cve_2021_30465_exchanged_destination(case: &Case) {
         }
         case.call(&["delete", "--force", &container.id]);
     }
-    racer.kill().expect("it runs");
+    racer.kill();
     case.wait(&racer);
     assert!(bad.is_empty(), "a mount went astray: {bad:?}");
 }

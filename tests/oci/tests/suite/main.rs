@@ -4,6 +4,7 @@ mod cgroups;
 mod command_line;
 mod exec;
 mod hooks;
+mod known;
 mod lifecycle;
 mod mounts;
 mod namespaces;

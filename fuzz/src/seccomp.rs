@@ -1,0 +1,141 @@
+use oci::{Seccomp, SeccompArg, SyscallRule};
+
+use crate::{
+    bpf::{Call, Filter},
+    reading::{Reading, X86_64, number},
+};
+
+const ACTIONS: [&str; 9] = [
+    "SCMP_ACT_ALLOW",
+    "SCMP_ACT_ERRNO",
+    "SCMP_ACT_KILL",
+    "SCMP_ACT_KILL_THREAD",
+    "SCMP_ACT_KILL_PROCESS",
+    "SCMP_ACT_TRAP",
+    "SCMP_ACT_TRACE",
+    "SCMP_ACT_LOG",
+    "SCMP_ACT_NOTIFY",
+];
+const OPERATORS: [&str; 7] =
+    ["SCMP_CMP_EQ", "SCMP_CMP_NE", "SCMP_CMP_LT", "SCMP_CMP_LE", "SCMP_CMP_GT", "SCMP_CMP_GE", "SCMP_CMP_MASKED_EQ"];
+/// Neighbours, ends of the table, calls that only some architectures have, and names that nobody has.
+const NAMES: [&str; 16] = [
+    "read",
+    "write",
+    "open",
+    "close",
+    "personality",
+    "socket",
+    "clone",
+    "clone3",
+    "openat2",
+    "ptrace",
+    "mount",
+    "fork",
+    "arch_prctl",
+    "pidfd_open",
+    "of_the_future",
+    "socketcall",
+];
+/// Values around which comparisons change.
+const VALUES: [u64; 8] = [0, 1, 5, 6, 0x7fff_ffff, 0xffff_ffff, 0x1_0000_0005, u64::MAX];
+
+/// A stream of choices; at its end zeros.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn next(&mut self) -> usize {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        usize::from(*first)
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.next() % list.len()]
+    }
+
+    fn errno(&mut self) -> Option<u32> {
+        let choice = self.next() as u32;
+        choice.is_multiple_of(3).then_some(choice * 16)
+    }
+
+    fn rule(&mut self) -> SyscallRule {
+        let names = (0..=self.next() % 3).map(|_| self.of(&NAMES).to_owned()).collect();
+        let action = self.of(&ACTIONS).to_owned();
+        let errno_ret = self.errno();
+        let one = |choices: &mut Self| SeccompArg {
+            index: (choices.next() % 6) as u32,
+            value: choices.of(&VALUES),
+            value_two: choices.of(&VALUES),
+            op: choices.of(&OPERATORS).to_owned(),
+        };
+        let args = (0..self.next() % 4).map(|_| one(self)).collect();
+        SyscallRule { names, action, errno_ret, args }
+    }
+
+    fn profile(&mut self) -> Seccomp {
+        let architectures: &[&str] = self.of(&[&[][..], &["SCMP_ARCH_X86_64"], &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]]);
+        Seccomp {
+            default_action: self.of(&ACTIONS).to_owned(),
+            default_errno_ret: self.errno(),
+            architectures: architectures.iter().map(|name| (*name).to_owned()).collect(),
+            flags: None,
+            listener_path: None,
+            listener_metadata: None,
+            syscalls: (0..self.next() % 12).map(|_| self.rule()).collect(),
+        }
+    }
+}
+
+/// A profile, as JSON or as a stream of choices: an error or a filter that the kernel takes and that agrees with a plain
+/// reading of the profile.
+pub fn seccomp(data: &[u8]) {
+    let profile = match serde_json::from_slice::<Seccomp>(data) {
+        Ok(profile) => profile,
+        Err(_) => Choices(data).profile(),
+    };
+    let Ok(program) = seccomp::compile(&profile) else { return };
+    let filter = Filter::checked(&program.filter);
+    assert_eq!(seccomp::Program::from_bytes(&program.to_bytes()).as_ref(), Ok(&program));
+    if cfg!(not(target_arch = "x86_64")) {
+        return; // The reading knows one table.
+    }
+    let (reading, arguments) = (Reading::new(&profile), arguments(&profile));
+    for number in numbers(&profile) {
+        for arguments in &arguments {
+            let call = Call { number, architecture: X86_64, arguments: *arguments };
+            assert_eq!(filter.run(&call), reading.verdict(&call), "{call:x?} under {profile:?}");
+        }
+    }
+    let foreign = Call { number: 0, architecture: 0x1234_5678, arguments: [0; 6] };
+    assert_eq!(filter.run(&foreign), 0x8000_0000, "a foreign architecture's process is killed");
+}
+
+/// The calls that the profile names, their neighbours, and the ends.
+fn numbers(profile: &Seccomp) -> Vec<u32> {
+    let named = profile.syscalls.iter().flat_map(|rule| &rule.names).filter_map(|name| number(name)).take(64);
+    let around = named.flat_map(|n| [n.saturating_sub(1), n, n + 1]);
+    let mut all: Vec<u32> = around.chain([0, 1, 100, 334, 400, 424, 500, 1000, 0x3fff_ffff]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Arguments at and beside the values that the profile compares with.
+fn arguments(profile: &Seccomp) -> Vec<[u64; 6]> {
+    let args = profile.syscalls.iter().flat_map(|rule| &rule.args).filter(|arg| arg.index < 6).take(32);
+    let mut all = vec![[0; 6], [5; 6], [u64::MAX; 6]];
+    for arg in args {
+        for value in
+            [arg.value.wrapping_sub(1), arg.value, arg.value.wrapping_add(1), arg.value_two, arg.value ^ 1 << 32]
+        {
+            let mut one = [arg.value; 6];
+            one[arg.index as usize] = value;
+            all.push(one);
+            let mut alone = [0; 6];
+            alone[arg.index as usize] = value;
+            all.push(alone);
+        }
+    }
+    all
+}

@@ -1,0 +1,26 @@
+//! The table of what is known of the peers names cases that there are, and nothing of ours.
+
+use std::{env, process::Command};
+
+use oci_tests::{KNOWN, Runtime};
+
+#[test]
+fn entries_name_cases() {
+    let own = env::current_exe().expect("this program");
+    let folder = own.parent().expect("a folder");
+    // The other binary of this crate beside us holds the attacks.
+    let attacks = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        name.starts_with("attacks-") && !name.contains('.')
+    });
+    let mut list = String::new();
+    for program in attacks.chain([own.clone()]) {
+        let output = Command::new(program).arg("--list").output().expect("it lists its tests");
+        list.push_str(&String::from_utf8_lossy(&output.stdout));
+    }
+    for (runtime, case, _) in KNOWN {
+        assert_ne!(*runtime, Runtime::Pinrun, "{case}: ours has no excuse");
+        let test = format!("{case}::{}: test", runtime.name());
+        assert!(list.lines().any(|line| line == test), "no such test: {test}");
+    }
+}
