@@ -116,7 +116,10 @@ impl Unit {
         match made {
             Ok(group) => Ok(Group { unit: Some(Box::new(self.clone())), ..group }),
             Err(error) => {
-                // What failed first is what to tell.
+                // What failed first is what to tell. The process is killed at once: the first of a PID namespace does not
+                // heed the signal that systemd sends before, and is waited for 90 s.
+                let kill = [Value::text(&*self.name), Value::text("all"), Value::I32(9)];
+                let _ = bus.manager("KillUnit", &kill);
                 let _ = self.stop_over(&mut bus);
                 Err(error)
             }

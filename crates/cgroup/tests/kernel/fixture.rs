@@ -112,6 +112,11 @@ pub(crate) fn lone(work: impl FnOnce() -> i32) -> Process {
     Process::new(Clone3::default().fork(work).expect("clone3"))
 }
 
+/// The same as the first of a PID namespace, which only SIGKILL ends.
+pub(crate) fn init(work: impl FnOnce() -> i32) -> Process {
+    Process::new(Clone3 { namespaces: Some(UnshareFlags::NEWPID), cgroup: None }.fork(work).expect("clone3"))
+}
+
 /// errno of opening a file in a group, 0: it opened.
 pub(crate) fn open_in(group: &Group, path: &'static str, flags: rustix::fs::OFlags) -> i32 {
     let joiner = group.joiner().expect("a joiner");

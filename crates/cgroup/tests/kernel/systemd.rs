@@ -6,7 +6,7 @@ use cgroup::{Error, Group, Limits, systemd::Unit};
 use oci::{Cpu, DeviceRule, HugepageLimit, Memory, Pids, Resources};
 use rustix::fs::OFlags;
 
-use crate::fixture::{Fixture, Process, lone, open_in, pause};
+use crate::fixture::{Fixture, Process, init, lone, open_in, pause};
 
 /// A scope of its own per test, stopped at the end.
 struct Scope {
@@ -167,7 +167,7 @@ pub(crate) fn annotations_reach_the_unit() {
 pub(crate) fn failures_leave_nothing() {
     let scope = Scope::new("failed");
     let trees = &scope.fixture.trees;
-    let process = lone(pause);
+    let process = init(pause);
     let unified = [("memory.none".to_owned(), "1".to_owned())].into();
     let limits = Limits::from_spec(&Resources { unified, ..Resources::default() }).unwrap();
     let error = scope.unit.start(trees, process.pid, &limits).unwrap_err();
