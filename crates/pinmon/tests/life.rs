@@ -67,11 +67,11 @@ fn a_command_that_is_not_there_is_told_by_name() {
 fn a_bad_spec_leaves_nothing() {
     let mut node = Node::start();
     let mut spec = node.spec("c", &["true"]);
-    spec.process.as_mut().expect("process").capabilities.as_mut().expect("caps").bounding.push("CAP_NONSENSE".into());
+    spec.process.as_mut().expect("process").cwd = "nowhere".into();
     let output = node.output("c");
     let failure = node.create_with("c", spec, output).err().expect("refused");
     assert_eq!(failure.kind, FailureKind::Invalid, "{failure}");
-    assert!(failure.message.contains("CAP_NONSENSE"), "{failure}");
+    assert!(failure.message.contains("process.cwd"), "{failure}");
     let mut spec = node.spec("c", &["true"]);
     spec.mounts.push(oci::Mount { destination: "/x".into(), kind: Some("nosuchfs".into()), ..Default::default() });
     let output = node.output("c");
