@@ -1,6 +1,12 @@
 //! `checkpoint ID`: the container's state into files.
 
-use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::OpenOptionsExt, path::{Path, PathBuf}};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     arguments::Global,

@@ -9,9 +9,10 @@ use rustix::{
     process::{Signal, pidfd_send_signal},
 };
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::state::word,
+    exit_code::ExitCode,
     failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
     state::{self, Folder, Record},
@@ -64,7 +65,9 @@ fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
 fn end(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Failure> {
     match pidfd_send_signal(init, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
-        Err(errno) => return Err(Failure::io(format!("kill process {} of container {}", record.pid, record.id), errno)),
+        Err(errno) => {
+            return Err(Failure::io(format!("kill process {} of container {}", record.pid, record.id), errno));
+        }
     }
     if let Some(group) = group.filter(|group| group.is_real()) {
         group.kill()?;

@@ -4,14 +4,20 @@ mod blkio;
 mod pressure;
 mod stats;
 
-use std::{ffi::OsString, io::Write, os::fd::OwnedFd, time::{Duration, Instant}};
+use std::{
+    ffi::OsString,
+    io::Write,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
 
 use cgroup::{Group, OomNotices};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, switch, value},
     state::Folder,
@@ -88,7 +94,8 @@ impl Watched<'_> {
 
 /// As Go writes durations: `5s`, `500ms`, `1m`.
 fn interval(text: &str) -> Result<Duration, Failure> {
-    let wrong = || Failure::usage(format!("invalid value {text:?} for flag -interval: as 5s or 500ms, and more than 0"));
+    let wrong =
+        || Failure::usage(format!("invalid value {text:?} for flag -interval: as 5s or 500ms, and more than 0"));
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let number: f64 = text[..at].parse().map_err(|_| wrong())?;
     let seconds = match &text[at..] {

@@ -3,15 +3,17 @@
 use std::{
     ffi::{OsStr, OsString},
     os::fd::OwnedFd,
-    path::PathBuf,};
+    path::PathBuf,
+};
 
 use container::{Agent, ExecFilter, Nascent, Progress, Stdio};
 use rustix::fd::AsFd;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     bundle,
     console::ConsoleSocket,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flag, Flags, Order, switch, text, value},
     foreground::Foreground,
@@ -198,11 +200,8 @@ fn launch(
     };
     let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
     let seccomp = folder.seccomp()?;
-    let target = container::Target {
-        init: init.as_fd(),
-        user_namespace: record.own_users,
-        callers_mounts: record.hosts_mounts,
-    };
+    let target =
+        container::Target { init: init.as_fd(), user_namespace: record.own_users, callers_mounts: record.hosts_mounts };
     let agent = record.seccomp_agent.clone().map(|[path, metadata]| Agent {
         path,
         metadata,

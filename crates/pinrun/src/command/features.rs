@@ -4,9 +4,10 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::state::print_json,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
 };

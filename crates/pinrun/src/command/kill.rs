@@ -1,7 +1,8 @@
 use std::ffi::OsString;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, switch, text},
     signals,

@@ -1,8 +1,9 @@
 use std::{ffi::OsString, io::Write};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::state::{Printed, print_json, word},
+    exit_code::ExitCode,
     failure::{Failure, warn},
     flags::{Flags, Order, switch, value},
     state::{self, Folder},

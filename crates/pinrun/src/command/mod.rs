@@ -1,38 +1,46 @@
 //! One command, one file. Each parses its own arguments, then does one thing.
 
+mod checkpoint;
+mod create;
+mod delete;
+mod events;
+mod exec;
+mod features;
+mod kill;
+mod list;
+mod pause;
+mod ps;
+mod restore;
+mod resume;
+mod run_container;
+mod spec;
+mod start;
+mod state;
+mod update;
+
 use crate::{arguments::Global, exit_code::ExitCode, failure::Failure, help};
 
-macro_rules! commands {
-    ($($module:ident $name:literal),* $(,)?) => {
-        $(mod $module;)*
-
-        /// Runs the command of this name.
-        pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
-            let done = match name {
-                $($name => $module::run(global, arguments),)*
-                other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
-            };
-            done.map_err(|failure| if failure.help { help::of_command(name, &failure.message) } else { failure })
-        }
+/// Runs the command of this name.
+pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
+    let done = match name {
+        "checkpoint" => checkpoint::run(global, arguments),
+        "create" => create::run(global, arguments),
+        "delete" => delete::run(global, arguments),
+        "events" => events::run(global, arguments),
+        "exec" => exec::run(global, arguments),
+        "features" => features::run(global, arguments),
+        "kill" => kill::run(global, arguments),
+        "list" => list::run(global, arguments),
+        "pause" => pause::run(global, arguments),
+        "ps" => ps::run(global, arguments),
+        "restore" => restore::run(global, arguments),
+        "resume" => resume::run(global, arguments),
+        "run" => run_container::run(global, arguments),
+        "spec" => spec::run(global, arguments),
+        "start" => start::run(global, arguments),
+        "state" => state::run(global, arguments),
+        "update" => update::run(global, arguments),
+        other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
     };
-}
-
-commands! {
-    checkpoint "checkpoint",
-    create "create",
-    delete "delete",
-    events "events",
-    exec "exec",
-    features "features",
-    kill "kill",
-    list "list",
-    pause "pause",
-    ps "ps",
-    restore "restore",
-    resume "resume",
-    run_container "run",
-    spec "spec",
-    start "start",
-    state "state",
-    update "update",
+    done.map_err(|failure| if failure.help { help::of_command(name, &failure.message) } else { failure })
 }

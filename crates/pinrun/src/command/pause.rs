@@ -1,8 +1,9 @@
 use std::ffi::OsString;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::state::word,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
     state::Folder,

@@ -1,13 +1,9 @@
-use std::{
-    collections::HashSet,
-    ffi::OsString,
-    io::Write,
-    process::Command,
-};
+use std::{collections::HashSet, ffi::OsString, io::Write, process::Command};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::state::print_json,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, text, value},
     state::Folder,
@@ -32,7 +28,8 @@ fn table(options: &[OsString]) -> Result<String, Failure> {
     if options.is_empty() {
         ps.arg("-ef");
     }
-    let output = ps.args(options).output().map_err(|error| Failure::io("run ps (install procps, or use -f json)", error))?;
+    let output =
+        ps.args(options).output().map_err(|error| Failure::io("run ps (install procps, or use -f json)", error))?;
     if !output.status.success() {
         return Err(Failure::new(format!("ps: {}", String::from_utf8_lossy(&output.stderr).trim())));
     }
@@ -44,7 +41,8 @@ fn print(table: &str, pids: &HashSet<i32>) -> Result<(), Failure> {
     let mut lines = table.lines();
     let head = lines.next().unwrap_or_default();
     let column = head.split_whitespace().position(|name| name == "PID");
-    let column = column.ok_or_else(|| Failure::new("ps: its table has no column PID; leave out the options that hide it"))?;
+    let column =
+        column.ok_or_else(|| Failure::new("ps: its table has no column PID; leave out the options that hide it"))?;
     let ours = lines.filter(|line| {
         line.split_whitespace().nth(column).and_then(|pid| pid.parse().ok()).is_some_and(|pid| pids.contains(&pid))
     });

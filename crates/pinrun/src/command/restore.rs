@@ -13,7 +13,10 @@ use rustix::{
     fd::AsFd,
     fs::{AtFlags, CWD, Mode, mkdirat, unlinkat},
     io::Errno,
-    mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount, open_tree, unmount},
+    mount::{
+        MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount, open_tree,
+        unmount,
+    },
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
@@ -69,7 +72,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     }
     let folder = Folder::create(&root, &id)?;
     let state = root.join(&id);
-    let asked = Asked { global, flags: &flags, folders: &folders, id: &id, folder: &folder, state, socket, descriptors };
+    let asked =
+        Asked { global, flags: &flags, folders: &folders, id: &id, folder: &folder, state, socket, descriptors };
     let restored = asked.restore(bundle, pid_file.as_deref());
     // Neither is there if nothing came so far.
     let _ = unmount(asked.state.join(ROOT), UnmountFlags::DETACH);

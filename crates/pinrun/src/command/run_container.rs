@@ -2,9 +2,10 @@ use std::ffi::OsString;
 
 use container::{Nascent, Progress};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     command::delete,
+    exit_code::ExitCode,
     failure::{Failure, warn, warn_each},
     flags::switch,
     foreground::{self, Foreground},

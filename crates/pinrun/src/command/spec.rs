@@ -4,8 +4,9 @@ use std::{ffi::OsString, fs::OpenOptions, io::Write, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, switch, value},
 };
@@ -18,15 +19,14 @@ pub(crate) fn run(_global: &Global, arguments: Vec<OsString>) -> Result<ExitCode
     if flags.is_on("rootless")? {
         make_rootless(&mut spec);
     }
-    let mut text = serde_json::to_string_pretty(&spec).map_err(|error| Failure::new(format!("write the spec: {error}")))?;
+    let mut text =
+        serde_json::to_string_pretty(&spec).map_err(|error| Failure::new(format!("write the spec: {error}")))?;
     text.push('\n');
     let path = Path::new(folder).join("config.json");
     let file = OpenOptions::new().write(true).create_new(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::new(format!("File {} exists. Remove it first", path.display()))
-        }
+        std::io::ErrorKind::AlreadyExists => Failure::new(format!("File {} exists. Remove it first", path.display())),
         _ => Failure::io(format!("write {}", path.display()), error),
     })?;
     Ok(ExitCode::SUCCESS)
@@ -60,9 +60,7 @@ fn template() -> Value {
 }
 
 fn mounts() -> Value {
-    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| {
-        json!({"destination": destination, "type": kind, "source": source, "options": options})
-    };
+    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({"destination": destination, "type": kind, "source": source, "options": options});
     json!([
         {"destination": "/proc", "type": "proc", "source": "proc"},
         mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),

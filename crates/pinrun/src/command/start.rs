@@ -2,8 +2,9 @@ use std::ffi::OsString;
 
 use container::hooks::Hooks;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
+    exit_code::ExitCode,
     failure::{Failure, warn_each},
     flags::{Flags, Order},
     state::Folder,

@@ -2,8 +2,9 @@ use std::{collections::BTreeMap, ffi::OsString};
 
 use serde::Serialize;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
     state::{Folder, Record},

@@ -4,10 +4,11 @@ use std::{ffi::OsString, path::Path};
 
 use serde_json::Value;
 
-use crate::{exit_code::ExitCode, 
+use crate::{
     arguments::Global,
     bundle,
     command::state::word,
+    exit_code::ExitCode,
     failure::Failure,
     flags::{Flag, Flags, Order, value},
     state::{Folder, Record},
@@ -105,7 +106,8 @@ fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {
 /// Bytes, or with a unit as `64m`, `1.5GiB`; -1: no limit.
 fn bytes(flags: &Flags, name: &str) -> Result<Option<i64>, Failure> {
     let Some(given) = flags.text(name)?.filter(|given| !given.is_empty()) else { return Ok(None) };
-    let wrong = || Failure::usage(format!("invalid value {given:?} for flag -{name}: bytes, or a number with k, m, g or t"));
+    let wrong =
+        || Failure::usage(format!("invalid value {given:?} for flag -{name}: bytes, or a number with k, m, g or t"));
     if let Ok(number) = given.parse::<i64>() {
         return if number >= -1 { Ok(Some(number)) } else { Err(wrong()) };
     }

@@ -36,9 +36,8 @@ pub(super) fn blkio(group: &Group) -> Value {
         }
     } else {
         for (name, files) in V1 {
-            let mut rows = files.iter().map(|file| {
-                v1_rows(&group.figures("blkio", &format!("blkio.{file}")).unwrap_or_default())
-            });
+            let mut rows =
+                files.iter().map(|file| v1_rows(&group.figures("blkio", &format!("blkio.{file}")).unwrap_or_default()));
             add(name, rows.find(|rows| !rows.is_empty()).unwrap_or_default());
         }
     }
@@ -95,7 +94,10 @@ mod tests {
     #[test]
     fn rows_name_device_and_operation() {
         assert_eq!(v1_rows("8:0 Read 4096\nTotal 4096\n"), [json!({"major": 8, "op": "Read", "value": 4096})]);
-        let v2 = v2_rows("259:1 rbytes=5 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n", [("rbytes", "Read"), ("wbytes", "Write")]);
+        let v2 = v2_rows(
+            "259:1 rbytes=5 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n",
+            [("rbytes", "Read"), ("wbytes", "Write")],
+        );
         assert_eq!(v2[0], json!({"major": 259, "minor": 1, "op": "Read", "value": 5}));
         assert_eq!(v2[1], json!({"major": 259, "minor": 1, "op": "Write"}));
     }

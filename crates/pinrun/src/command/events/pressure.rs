@@ -37,7 +37,10 @@ mod tests {
     fn pressure_is_read_as_the_kernel_writes_it() {
         let text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let read = parse(text).unwrap();
-        assert_eq!((&read["some"]["avg10"], &read["some"]["total"], &read["full"]["total"]), (&json!(1.5), &json!(42), &json!(7)));
+        assert_eq!(
+            (&read["some"]["avg10"], &read["some"]["total"], &read["full"]["total"]),
+            (&json!(1.5), &json!(42), &json!(7))
+        );
         assert_eq!(parse("something else"), None);
     }
 }

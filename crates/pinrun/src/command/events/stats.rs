@@ -37,7 +37,8 @@ fn cpu(group: &Group, stats: &cgroup::Stats) -> Value {
         // cpu user system
         let table = group.figures("cpuacct", "cpuacct.usage_all").unwrap_or_default();
         let column = |at: usize| -> Value {
-            let rows = table.lines().skip(1).map(|row| row.split_whitespace().nth(at).and_then(|time| time.parse().ok()));
+            let rows =
+                table.lines().skip(1).map(|row| row.split_whitespace().nth(at).and_then(|time| time.parse().ok()));
             rows.map(|time: Option<u64>| time.unwrap_or(0)).collect()
         };
         usage["percpu_user"] = column(1);
@@ -95,8 +96,7 @@ fn ids(list: &str) -> Option<Vec<u16>> {
 
 fn memory(group: &Group) -> Value {
     let text = group.figures("memory", "memory.stat").unwrap_or_default();
-    let raw: Map<String, Value> =
-        pairs(&text).map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let raw: Map<String, Value> = pairs(&text).map(|(name, value)| (name.to_owned(), value.into())).collect();
     let raw_number = |name: &str| raw.get(name).and_then(Value::as_u64).unwrap_or(0);
     let v2 = group.has_v2_figures("memory");
     let mut memory = without_zeros(json!({"cache": raw_number(if v2 { "file" } else { "cache" })}));
@@ -143,7 +143,8 @@ fn hugetlb(group: &Group) -> Value {
     let mut sizes = Map::new();
     for folder in std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
         let name = folder.file_name();
-        let kib = name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok());
+        let kib =
+            name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok());
         let Some(kib) = kib else { continue };
         let size = match kib {
             kib if kib >= 1 << 20 => format!("{}GB", kib >> 20),
