@@ -1,5 +1,6 @@
-use std::{future::Future, sync::Arc, time::Instant};
+use std::{future::Future, pin::Pin, sync::Arc, time::Instant};
 
+use futures_util::Stream;
 use tonic::{Response, Status};
 
 use crate::{Failure, status::Rates};
@@ -8,6 +9,8 @@ use crate::{Failure, status::Rates};
 pub(crate) type Answer<T> = Result<Response<T>, Status>;
 /// What an RPC's own function gives.
 pub(crate) type Outcome<T> = Result<T, Failure>;
+/// What an RPC with many answers gives. It ends when its client goes.
+pub(crate) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// What every RPC works on.
 pub(crate) struct State {

@@ -1,44 +1,50 @@
 //! `RuntimeService`: this file only says which function answers which RPC, and how (see [`crate::answer`]).
 
+mod attach;
+mod checkpoint_container;
+mod checkpoint_pod;
 mod container_stats;
 mod container_status;
 mod create_container;
+mod exec;
 mod exec_sync;
+mod get_container_events;
 mod list_container_stats;
 mod list_containers;
+mod list_metric_descriptors;
 mod list_pod_sandbox;
+mod list_pod_sandbox_metrics;
+mod list_pod_sandbox_stats;
+mod pod_sandbox_stats;
 mod pod_sandbox_status;
+mod port_forward;
 mod remove_container;
 mod remove_pod_sandbox;
 mod reopen_container_log;
+mod restore_pod;
 mod run_pod_sandbox;
 mod runtime_config;
 mod start_container;
 mod status;
 mod stop_container;
 mod stop_pod_sandbox;
+mod stream_container_stats;
+mod stream_containers;
+mod stream_pod_sandbox_metrics;
+mod stream_pod_sandbox_stats;
+mod stream_pod_sandboxes;
 mod update_container_resources;
+mod update_pod_sandbox_resources;
 mod update_runtime_config;
 mod version;
 
 use cri_proto::v1::{self, runtime_service_server::RuntimeService};
-use tokio_stream::Empty;
-use tonic::{Request, Status};
+use tonic::Request;
 
-use crate::{
-    Failure,
-    answer::{Answer, Shared, changing, reading},
-};
+use crate::answer::{Answer, Shared, Streamed, changing, reading};
 
 /// Answers the runtime half of the CRI.
 pub(crate) struct Runtime(pub(crate) Shared);
-
-/// A stream that is never made.
-type Never<T> = Empty<Result<T, Status>>;
-
-fn refuse<T>(rpc: &'static str, instead: &str) -> Answer<T> {
-    Err(Failure::unimplemented(rpc, instead).into())
-}
 
 #[tonic::async_trait]
 impl RuntimeService for Runtime {
@@ -137,89 +143,103 @@ impl RuntimeService for Runtime {
         reading("ListContainerStats", list_container_stats::answer(self.0.clone(), request.into_inner())).await
     }
 
-    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
-        refuse("Exec", "use `pinion exec`")
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answer<v1::ExecResponse> {
+        reading("Exec", exec::answer(self.0.clone(), request.into_inner())).await
     }
-    async fn attach(&self, _: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
-        refuse("Attach", "use `pinion attach`")
+    async fn attach(&self, request: Request<v1::AttachRequest>) -> Answer<v1::AttachResponse> {
+        reading("Attach", attach::answer(self.0.clone(), request.into_inner())).await
     }
-    async fn port_forward(&self, _: Request<v1::PortForwardRequest>) -> Answer<v1::PortForwardResponse> {
-        refuse("PortForward", "reach the pod by its address")
+    async fn port_forward(&self, request: Request<v1::PortForwardRequest>) -> Answer<v1::PortForwardResponse> {
+        reading("PortForward", port_forward::answer(self.0.clone(), request.into_inner())).await
     }
-    async fn pod_sandbox_stats(&self, _: Request<v1::PodSandboxStatsRequest>) -> Answer<v1::PodSandboxStatsResponse> {
-        refuse("PodSandboxStats", "use ListContainerStats")
+    async fn pod_sandbox_stats(
+        &self,
+        request: Request<v1::PodSandboxStatsRequest>,
+    ) -> Answer<v1::PodSandboxStatsResponse> {
+        reading("PodSandboxStats", pod_sandbox_stats::answer(self.0.clone(), request.into_inner())).await
     }
     async fn list_pod_sandbox_stats(
         &self,
-        _: Request<v1::ListPodSandboxStatsRequest>,
+        request: Request<v1::ListPodSandboxStatsRequest>,
     ) -> Answer<v1::ListPodSandboxStatsResponse> {
-        refuse("ListPodSandboxStats", "use ListContainerStats")
+        reading("ListPodSandboxStats", list_pod_sandbox_stats::answer(self.0.clone(), request.into_inner())).await
     }
     async fn checkpoint_container(
         &self,
-        _: Request<v1::CheckpointContainerRequest>,
+        request: Request<v1::CheckpointContainerRequest>,
     ) -> Answer<v1::CheckpointContainerResponse> {
-        refuse("CheckpointContainer", "there is no other way yet")
+        changing("CheckpointContainer", checkpoint_container::answer(self.0.clone(), request.into_inner())).await
     }
-    async fn checkpoint_pod(&self, _: Request<v1::CheckpointPodRequest>) -> Answer<v1::CheckpointPodResponse> {
-        refuse("CheckpointPod", "there is no other way yet")
+    async fn checkpoint_pod(&self, request: Request<v1::CheckpointPodRequest>) -> Answer<v1::CheckpointPodResponse> {
+        changing("CheckpointPod", checkpoint_pod::answer(self.0.clone(), request.into_inner())).await
     }
-    async fn restore_pod(&self, _: Request<v1::RestorePodRequest>) -> Answer<v1::RestorePodResponse> {
-        refuse("RestorePod", "there is no other way yet")
+    async fn restore_pod(&self, request: Request<v1::RestorePodRequest>) -> Answer<v1::RestorePodResponse> {
+        changing("RestorePod", restore_pod::answer(self.0.clone(), request.into_inner())).await
     }
     async fn list_metric_descriptors(
         &self,
-        _: Request<v1::ListMetricDescriptorsRequest>,
+        request: Request<v1::ListMetricDescriptorsRequest>,
     ) -> Answer<v1::ListMetricDescriptorsResponse> {
-        refuse("ListMetricDescriptors", "use ListContainerStats")
+        reading("ListMetricDescriptors", list_metric_descriptors::answer(self.0.clone(), request.into_inner())).await
     }
     async fn list_pod_sandbox_metrics(
         &self,
-        _: Request<v1::ListPodSandboxMetricsRequest>,
+        request: Request<v1::ListPodSandboxMetricsRequest>,
     ) -> Answer<v1::ListPodSandboxMetricsResponse> {
-        refuse("ListPodSandboxMetrics", "use ListContainerStats")
+        reading("ListPodSandboxMetrics", list_pod_sandbox_metrics::answer(self.0.clone(), request.into_inner())).await
     }
     async fn update_pod_sandbox_resources(
         &self,
-        _: Request<v1::UpdatePodSandboxResourcesRequest>,
+        request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
-        refuse("UpdatePodSandboxResources", "use UpdateContainerResources")
+        changing(
+            "UpdatePodSandboxResources",
+            update_pod_sandbox_resources::answer(self.0.clone(), request.into_inner()),
+        )
+        .await
     }
 
-    type StreamPodSandboxesStream = Never<v1::StreamPodSandboxesResponse>;
+    type StreamPodSandboxesStream = Streamed<v1::StreamPodSandboxesResponse>;
     async fn stream_pod_sandboxes(
         &self,
-        _: Request<v1::StreamPodSandboxesRequest>,
+        request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<Self::StreamPodSandboxesStream> {
-        refuse("StreamPodSandboxes", "use ListPodSandbox")
+        reading("StreamPodSandboxes", stream_pod_sandboxes::answer(self.0.clone(), request.into_inner())).await
     }
-    type StreamContainersStream = Never<v1::StreamContainersResponse>;
-    async fn stream_containers(&self, _: Request<v1::StreamContainersRequest>) -> Answer<Self::StreamContainersStream> {
-        refuse("StreamContainers", "use ListContainers")
+    type StreamContainersStream = Streamed<v1::StreamContainersResponse>;
+    async fn stream_containers(
+        &self,
+        request: Request<v1::StreamContainersRequest>,
+    ) -> Answer<Self::StreamContainersStream> {
+        reading("StreamContainers", stream_containers::answer(self.0.clone(), request.into_inner())).await
     }
-    type StreamContainerStatsStream = Never<v1::StreamContainerStatsResponse>;
+    type StreamContainerStatsStream = Streamed<v1::StreamContainerStatsResponse>;
     async fn stream_container_stats(
         &self,
-        _: Request<v1::StreamContainerStatsRequest>,
+        request: Request<v1::StreamContainerStatsRequest>,
     ) -> Answer<Self::StreamContainerStatsStream> {
-        refuse("StreamContainerStats", "use ListContainerStats")
+        reading("StreamContainerStats", stream_container_stats::answer(self.0.clone(), request.into_inner())).await
     }
-    type StreamPodSandboxStatsStream = Never<v1::StreamPodSandboxStatsResponse>;
+    type StreamPodSandboxStatsStream = Streamed<v1::StreamPodSandboxStatsResponse>;
     async fn stream_pod_sandbox_stats(
         &self,
-        _: Request<v1::StreamPodSandboxStatsRequest>,
+        request: Request<v1::StreamPodSandboxStatsRequest>,
     ) -> Answer<Self::StreamPodSandboxStatsStream> {
-        refuse("StreamPodSandboxStats", "use ListContainerStats")
+        reading("StreamPodSandboxStats", stream_pod_sandbox_stats::answer(self.0.clone(), request.into_inner())).await
     }
-    type GetContainerEventsStream = Never<v1::ContainerEventResponse>;
-    async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Answer<Self::GetContainerEventsStream> {
-        refuse("GetContainerEvents", "kubelet polls where it is missing")
+    type GetContainerEventsStream = Streamed<v1::ContainerEventResponse>;
+    async fn get_container_events(
+        &self,
+        request: Request<v1::GetEventsRequest>,
+    ) -> Answer<Self::GetContainerEventsStream> {
+        reading("GetContainerEvents", get_container_events::answer(self.0.clone(), request.into_inner())).await
     }
-    type StreamPodSandboxMetricsStream = Never<v1::StreamPodSandboxMetricsResponse>;
+    type StreamPodSandboxMetricsStream = Streamed<v1::StreamPodSandboxMetricsResponse>;
     async fn stream_pod_sandbox_metrics(
         &self,
-        _: Request<v1::StreamPodSandboxMetricsRequest>,
+        request: Request<v1::StreamPodSandboxMetricsRequest>,
     ) -> Answer<Self::StreamPodSandboxMetricsStream> {
-        refuse("StreamPodSandboxMetrics", "use ListContainerStats")
+        reading("StreamPodSandboxMetrics", stream_pod_sandbox_metrics::answer(self.0.clone(), request.into_inner()))
+            .await
     }
 }
