@@ -31,7 +31,7 @@ pub(crate) mod update;
 pub(crate) mod volume;
 
 pub use config::{
-    ContainerConfig, DeviceMapping, GroupsPolicy, Propagation, SeccompChoice, Security, UserChoice, Volume,
+    ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
 pub use status::{ContainerState, ContainerStats, ContainerStatus, ExecOutput, ExecRequest};

@@ -46,7 +46,7 @@ mod watched;
 pub use config::Config;
 pub use container::{
     ContainerConfig, ContainerState, ContainerStats, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest,
-    GroupsPolicy, Propagation, SeccompChoice, Security, UserChoice, Volume,
+    GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};

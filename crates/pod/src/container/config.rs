@@ -15,13 +15,36 @@ pub enum Propagation {
     Bidirectional,
 }
 
-/// A file or folder of the node in the container.
+/// An image, or a part of one, as the source of a volume: read-only, and nothing in it is executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageVolume {
+    /// A name or id of an image that is here.
+    pub image: String,
+    /// What the caller calls it, for status; empty: nothing else.
+    pub image_ref: String,
+    /// Relative path of a folder or file in it; empty: its root.
+    pub sub_path: PathBuf,
+}
+
+/// A file or folder of the node in the container, or an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Volume {
     /// Absolute, in the container.
     pub container_path: String,
-    /// Absolute, on the node; it must exist.
+    /// Absolute, on the node; it must exist. Empty where an image is mounted.
     pub host_path: PathBuf,
+    /// In place of `host_path`.
+    #[serde(default)]
+    pub image: Option<ImageVolume>,
+    /// `noexec`, `nosuid`, …: words of the runtime specification that say something of a bind mount.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// User ids that its files show inside (Linux 5.12); empty: as they are.
+    #[serde(default)]
+    pub uid_mappings: Vec<oci::IdMapping>,
+    /// The same for group ids.
+    #[serde(default)]
+    pub gid_mappings: Vec<oci::IdMapping>,
     /// Its top mount is read-only.
     pub readonly: bool,
     /// And every mount below.
@@ -106,10 +129,10 @@ pub struct Security {
     pub apparmor: Option<String>,
     /// SELinux process label.
     pub selinux_label: Option<String>,
-    /// Hidden paths; empty: the default ones, unless privileged.
-    pub masked_paths: Vec<String>,
-    /// Read-only paths; empty: the default ones, unless privileged.
-    pub readonly_paths: Vec<String>,
+    /// Hidden paths, unless privileged; absent: the default ones.
+    pub masked_paths: Option<Vec<String>>,
+    /// Read-only paths, unless privileged; absent: the default ones.
+    pub readonly_paths: Option<Vec<String>>,
     /// Whose processes it sees.
     pub pid: PidMode,
     /// Container whose PID namespace is joined (`TARGET`).
@@ -139,6 +162,9 @@ pub struct ContainerConfig {
     pub volumes: Vec<Volume>,
     /// Devices of the node.
     pub devices: Vec<DeviceMapping>,
+    /// CDI devices by their full names, `vendor.com/class=name`, each once.
+    #[serde(default)]
+    pub cdi_devices: Vec<String>,
     /// The caller's words, to select by.
     pub labels: BTreeMap<String, String>,
     /// The caller's words, to keep.

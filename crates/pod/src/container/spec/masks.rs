@@ -27,10 +27,10 @@ pub(super) fn readonly(security: &Security) -> Vec<String> {
     choose(security, &security.readonly_paths, &READONLY)
 }
 
-fn choose(security: &Security, given: &[String], default: &[&str]) -> Vec<String> {
+fn choose(security: &Security, given: &Option<Vec<String>>, default: &[&str]) -> Vec<String> {
     match given {
         _ if security.privileged => Vec::new(),
-        [] => default.iter().map(|path| (*path).to_owned()).collect(),
-        given => given.to_vec(),
+        None => default.iter().map(|path| (*path).to_owned()).collect(),
+        Some(given) => given.clone(),
     }
 }
