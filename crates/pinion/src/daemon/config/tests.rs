@@ -52,6 +52,19 @@ fn values_are_checked_for_meaning() {
         ("[network]\nbridge = \"a-very-long-name-of-a-bridge\"", "network.bridge"),
         ("[network]\nsubnet6 = \"10.0.0.0/8\"", "network.subnet6"),
         ("[network]\npool = 100000", "network.pool"),
+        ("[network]\nsubnet = \"127.0.0.0/8\"", "network.subnet"),
+        ("state_dir = \"/var/lib/pinion/state\"", "state_dir"),
+        ("[log]\nformat = \"xml\"", "log.format"),
+        ("[containers]\nlog_line_max = 1", "containers.log_line_max"),
+        ("[streaming]\naddress = \"10.0.0.1:0\"", "streaming.address"),
+        ("[streaming]\nidle_timeout = \"4 hours\"", "streaming.idle_timeout"),
+        ("[metrics]\naddress = \"9470\"", "metrics.address"),
+        ("[metrics]\naddress = \"0.0.0.0:9\"\n[streaming]\naddress = \"127.0.0.1:9\"", "metrics.address"),
+        ("[tracing]\nendpoint = \"collector\"", "tracing.endpoint"),
+        ("[tracing]\nsample_ratio = 1.5", "tracing.sample_ratio"),
+        ("[cdi]\ndirs = \"/etc/cdi\"", "cdi.dirs"),
+        ("[cdi]\ndirs = [\"cdi\"]", "cdi.dirs"),
+        ("[upgrade]\nmonitor = \"never\"", "upgrade.monitor"),
         ("[registries]\nplain_http = [\"http://x\"]", "registries.plain_http"),
         ("[registries.mirrors]\nx = [\"mirror\"]", "registries.mirrors.\"x\""),
     ] {
@@ -60,4 +73,57 @@ fn values_are_checked_for_meaning() {
     }
     let long = format!("socket = \"/{}\"", "x".repeat(200));
     assert!(error(&long).contains(": socket: "));
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
+    let all = error("[network]\npool = -1\nbrigde = \"x\"\n[log]\nlevel = 3\nlog = {a = 1}\n");
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "/etc/x.toml:2: network.pool: -1 is not between 0 and 1024",
+            "/etc/x.toml:3: network.brigde: no such key; is network.bridge meant?",
+            "/etc/x.toml:5: log.level: it is an integer, a text is expected",
+            "/etc/x.toml:6: log.log.\"a\": no such key; `pinion config default` lists all",
+        ]
+    );
+    assert_eq!(error("network = 3\n"), "/etc/x.toml:1: network: is a table: write its keys under [network]");
+}
+
+#[test]
+fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let main = dir.path().join("c.toml");
+    let drop_in = |name: &str, text: &str| {
+        std::fs::create_dir_all(dir.path().join("c.toml.d")).expect("made");
+        std::fs::write(dir.path().join("c.toml.d").join(name), text).expect("written");
+    };
+    std::fs::write(&main, "[network]\nbridge = \"b0\"\nsubnet6 = \"fd00::/64\"\npool = 3\n").expect("written");
+    drop_in("20-b.toml", "[network]\nsubnet6 = \"\"\n[registries.mirrors]\na = [\"http://two\"]\n");
+    drop_in("10-a.toml", "[network]\npool = 4\n[registries.mirrors]\na = [\"http://one\"]\nb = []\n");
+    drop_in("30-c.toml.old", "no TOML");
+    drop_in(".40-d.toml", "no TOML");
+    let config = Config::load(Some(&main)).expect("valid");
+    assert_eq!((config.network.bridge.as_str(), config.network.pool), ("b0", 4));
+    assert_eq!(config.network.subnet6, None, "the empty text unsets it");
+    assert_eq!(config.registries.mirrors["a"], ["http://two"]);
+    assert!(config.registries.mirrors["b"].is_empty());
+    drop_in("15-x.toml", "\n[network]\nsubnet = \"x\"\n");
+    let error = Config::load(Some(&main)).expect_err("refused").to_string();
+    assert!(
+        error.starts_with(&format!("{}:3: network.subnet: ", dir.path().join("c.toml.d/15-x.toml").display())),
+        "{error}"
+    );
+}
+
+#[test]
+fn times_are_shown_in_the_largest_unit_that_says_them() {
+    let shown = |text: &str| {
+        let config = Config::parse("", &format!("[streaming]\nidle_timeout = \"{text}\"")).expect("valid");
+        serde_json::to_value(&config).expect("JSON")["streaming"]["idle_timeout"].as_str().map(str::to_owned)
+    };
+    for (text, exact) in [("240m", "4h"), ("90s", "90s"), ("1500ms", "1500ms"), ("86400s", "1d")] {
+        assert_eq!(shown(text).as_deref(), Some(exact));
+    }
 }
