@@ -33,28 +33,29 @@ INSIDE = "PINION_EXTERNAL_INSIDE"
 KEPT = ("/run/pinrun/staging",)
 
 
-def hold(name, body, prepare=None, limit=600, stays=(), adapted=True):
+def hold(name, body, prepare=None, limit=600, stays=(), adapted=True, tried=RUNTIME):
     """Runs `body(steps, work, prepared)` in a room of its own and ends the program with the session's exit code.
 
     `prepare()` runs before, on the machine itself, with its network: what it gives (JSON) is handed to the body. `work` is an
     empty folder on disk. `limit`: seconds that the whole session may take. `stays`: patterns of what an engine leaves by its
-    nature, whatever the runtime (its own folders under /run, its own parent cgroup). `adapted`: see adapted.py.
+    nature, whatever the runtime (its own folders under /run, its own parent cgroup). `adapted`: see adapted.py. `tried`: the
+    program that the session is about.
     """
     if os.environ.get(INSIDE):
         told = json.loads(os.environ.pop(INSIDE))
         sys.exit(_first_process(body, Path(told["work"]), told["prepared"], tuple(stays)))
-    demand()
+    demand(tried)
     prepared = prepare() if prepare else None
-    print(f"# {name} with {RUNTIME}", flush=True)
+    print(f"# {name} with {tried}", flush=True)
     sys.exit(_outside(name, prepared, limit, adapt if adapted else None))
 
 
-def demand():
-    """Ends the program unless it is root and there is a runtime to try."""
+def demand(tried=RUNTIME):
+    """Ends the program unless it is root and there is something to try."""
     if os.geteuid() != 0:
         sys.exit("external: root is needed: sessions make namespaces and cgroups")
-    if not os.access(RUNTIME, os.X_OK):
-        sys.exit(f"external: there is no runtime at {RUNTIME}; build it (make build) or name another with RUNTIME=")
+    if not os.access(tried, os.X_OK):
+        sys.exit(f"external: there is no runtime at {tried}; build it (make build) or name another with RUNTIME= (an engine: PINION_BIN=)")
 
 
 def _outside(name, prepared, limit, adaption):
@@ -97,7 +98,7 @@ def _sweep():
 
 def _first_process(body, work, prepared, stays):
     _furnish(work)
-    before = _seen()
+    before = seen()
     session = os.fork()
     if session == 0:
         os.setsid()
@@ -113,13 +114,13 @@ def _first_process(body, work, prepared, stays):
             sys.stdout.flush()
             os._exit(code)
     code = _reap_until(session)
-    left = _left(before, stays)
-    print("not ok - nothing is left behind" if left else "ok - nothing is left behind", flush=True)
-    for line in left[:40]:
+    things = left(before, stays)
+    print("not ok - nothing is left behind" if things else "ok - nothing is left behind", flush=True)
+    for line in things[:40]:
         print(f"#   {line}", flush=True)
-    if left[40:]:
-        print(f"#   and {len(left) - 40} more", flush=True)
-    return 1 if left else code
+    if things[40:]:
+        print(f"#   and {len(things) - 40} more", flush=True)
+    return 1 if things else code
 
 
 def _furnish(work):
@@ -159,30 +160,46 @@ def _reap():
         pass
 
 
-def _seen():
+def seen():
+    """What is in the room: links, mounts, cgroups, files, tables of nft."""
     links = [line.split(": ")[1].split("@")[0] for line in run("ip", "-o", "link").must().out.splitlines()]
     mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     # The runtime may keep the folder of its containers' states, but nothing in it.
     states = Path("/run") / os.path.basename(RUNTIME)
     files = {str(path) for folder in ("/run", "/dev/shm", states) if Path(folder).exists() for path in Path(folder).iterdir()} - {str(states)}
-    return {"link": set(links), "mount": set(mounts), "cgroup": cgroups.below(), "file": files}
+    pins = {str(path) for path in Path("/run/netns").glob("*")}
+    tables = set(run("nft", "list", "tables").out.splitlines()) if shutil.which("nft") else set()
+    return {"link": set(links), "mount": set(mounts), "cgroup": cgroups.below(), "file": files | pins, "nft": tables}
 
 
-def _left(before, stays):
-    """What is here that was not before. Processes that are about to end get some seconds."""
+def left(before, stays, programs=()):
+    """What is here that was not before, and processes of other names than these. Those that are about to end get some seconds.
+
+    A session may ask that between its parts: then pid 1 and the session itself are left out.
+    """
+    own = {os.getpid(), os.getppid()}
     end = time.monotonic() + 5
     while True:
-        _reap()
-        left = [f"process {pid}: {line}" for pid, line in _processes()]
-        now = _seen()
-        for kind, things in now.items():
-            left += [f"{kind} {thing}" for thing in sorted(things - before[kind]) if not any(re.fullmatch(pattern, thing) for pattern in (*KEPT, *stays))]
-        if not left or time.monotonic() > end:
-            return left
+        if os.getpid() == 1:
+            _reap()
+        things = [f"process {pid}: {line}" for pid, line in processes() if pid not in own and _name(pid) not in programs]
+        now = seen()
+        for kind, found in now.items():
+            things += [f"{kind} {thing}" for thing in sorted(found - before[kind]) if not any(re.fullmatch(pattern, thing) for pattern in (*KEPT, *stays))]
+        if not things or time.monotonic() > end:
+            return things
         time.sleep(0.1)
 
 
-def _processes():
+def _name(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def processes():
+    """(pid, command line) of every process of the room but its first."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != "1":
             try:

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from .program import run, spawn, until
@@ -34,6 +36,25 @@ def packages(*names):
             policy.unlink()
 
 
+def packages_unpacked(folder, *names):
+    """The files of Debian packages without installing them (their own, not those of what they need): the folder."""
+    root = Path(folder) / "-".join(names)
+    if not root.exists():
+        print(f"# fetching {' '.join(names)}", flush=True)
+        begun = root.with_suffix(".begun")
+        shutil.rmtree(begun, ignore_errors=True)
+        (begun / "deb").mkdir(parents=True)
+        # apt fetches as a user of its own, who cannot write where only root can.
+        command = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download", *names]
+        if subprocess.run(command, cwd=begun / "deb", capture_output=True, check=False).returncode:
+            _loud("apt-get", "-o", "DPkg::Lock::Timeout=600", "-qq", "update")
+            _loud(*command, cwd=begun / "deb")
+        for package in (begun / "deb").iterdir():
+            _loud("dpkg-deb", "-x", package, begun)
+        begun.rename(root)
+    return root
+
+
 def module(path, version, name):
     """A writable copy of a Go module's source. Kept; a second call is quick."""
     copy = CACHE / "src" / f"{name}-{version}"
@@ -51,11 +72,13 @@ def module(path, version, name):
     return copy
 
 
-def build(source, out, *arguments, cgo=False):
-    """`go build` in a module's copy, unless the product is there."""
+def build(source, out, *arguments, cgo=False, command=("build",)):
+    """`go build` (or another command of go) in a module's copy, unless the product is there."""
     if not Path(out).exists():
         print(f"# building {Path(out).name}", flush=True)
-        _loud("go", "build", "-trimpath", "-o", out, *arguments, env={**GO, "CGO_ENABLED": "1" if cgo else "0"}, cwd=source)
+        begin = time.monotonic()
+        _loud("go", *command, "-trimpath", "-o", out, *arguments, env={**GO, "CGO_ENABLED": "1" if cgo else "0"}, cwd=source)
+        print(f"# built {Path(out).name} in {time.monotonic() - begin:.0f} s", flush=True)
     return out
 
 
@@ -92,10 +115,10 @@ def _give_command(layout, command):
 
 
 class Registry:
-    """A plain registry on 127.0.0.1 with our images: `host` is its address."""
+    """A plain registry on 127.0.0.1 with our images: `host` is its address. Port 0: one that is free."""
 
     def __init__(self, work, port=5000):
-        self.host = f"127.0.0.1:{port}"
+        self.host = f"127.0.0.1:{port or _free_port()}"
         config = work / "registry.yaml"
         config.write_text(f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {work}/registry}}}}\nhttp: {{addr: {self.host}}}\n")
         self.process = spawn("docker-registry", "serve", config, log=work / "registry.log")
@@ -110,6 +133,12 @@ class Registry:
         """Ends it."""
         self.process.terminate()
         self.process.wait(10)
+
+
+def _free_port():
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return asked.getsockname()[1]
 
 
 def _loud(*argv, env=None, cwd=None):
