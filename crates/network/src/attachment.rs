@@ -92,10 +92,35 @@ pub struct Counters {
     pub interface: String,
     /// Bytes received.
     pub rx_bytes: u64,
+    /// Packets received.
+    pub rx_packets: u64,
     /// Receive errors.
     pub rx_errors: u64,
+    /// Packets that were received and dropped.
+    pub rx_dropped: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
     /// Transmit errors.
     pub tx_errors: u64,
+    /// Packets that were dropped instead of sent.
+    pub tx_dropped: u64,
+}
+
+impl Counters {
+    /// The same link seen from its other end, which has this name.
+    pub(crate) fn from_the_other_end(self, interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            rx_bytes: self.tx_bytes,
+            rx_packets: self.tx_packets,
+            rx_errors: self.tx_errors,
+            rx_dropped: self.tx_dropped,
+            tx_bytes: self.rx_bytes,
+            tx_packets: self.rx_packets,
+            tx_errors: self.rx_errors,
+            tx_dropped: self.rx_dropped,
+        }
+    }
 }

@@ -31,6 +31,16 @@ fn pods_reach_each_other_the_node_and_the_outside() {
             counters[0].interface == "eth0" && counters[0].rx_bytes > 0 && counters[0].tx_bytes > 0,
             "{counters:?}"
         );
+        // From the node's side the same is told, without entering the pod.
+        let told = network.bridged_counters(&[&a.id, &b.id, "never-attached"]).unwrap();
+        let after = network.counters(&a.ns).unwrap();
+        assert_eq!(told.len(), 2);
+        let figures = |c: &network::Counters| [c.rx_bytes, c.rx_packets, c.tx_bytes, c.tx_packets];
+        for (between, (before, after)) in
+            figures(&told[&a.id]).iter().zip(figures(&counters[0]).iter().zip(&figures(&after[0])))
+        {
+            assert!(before <= between && between <= after, "{counters:?} {told:?} {after:?}");
+        }
         network.detach(&a.id).await.unwrap();
         network.detach(&a.id).await.unwrap();
         network.detach(&b.id).await.unwrap();

@@ -27,6 +27,7 @@ mod config;
 mod container;
 mod engine;
 mod error;
+mod events;
 mod failpoint;
 mod filter;
 mod identifier;
@@ -50,6 +51,7 @@ pub use container::{
 };
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
+pub use events::{Event, EventKind, EventStream, Lagged};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress, Progress,
     Registries, Stage, Store, Usage,

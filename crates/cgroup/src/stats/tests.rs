@@ -8,7 +8,7 @@ fn v1_memory() {
     memory_stat_v1(text, &mut stats);
     assert_eq!((stats.memory_rss, stats.page_faults, stats.major_page_faults), (8192, 7, 3));
     assert_eq!((stats.memory_limit, stats.swap_limit, stats.swap_usage), (Some(1000), Some(500), Some(5)));
-    assert_eq!((stats.extra["file"], stats.extra["inactive_file"]), (40960, 4096));
+    assert_eq!((stats.memory_file, stats.memory_inactive_file), (40960, 4096));
     let mut unlimited = Stats::default();
     memory_stat_v1("hierarchical_memory_limit 9223372036854771712\n", &mut unlimited);
     assert_eq!(unlimited.memory_limit, None);
@@ -21,12 +21,32 @@ fn v2_memory() {
     let mut stats = Stats::default();
     memory_stat_v2("anon 5\nfile 6\ninactive_file 2\npgfault 9\npgmajfault 1\nnonsense\nx -1\n", &mut stats);
     assert_eq!((stats.memory_rss, stats.page_faults, stats.major_page_faults), (5, 9, 1));
-    assert_eq!(stats.extra["inactive_file"], 2);
+    assert_eq!(stats.memory_inactive_file, 2);
 }
 
 #[test]
 fn io() {
-    assert_eq!(parse_io_v1("8:0 Read 10\n8:0 Write 20\n8:0 Total 30\n8:16 Read 1\nTotal 31\n"), (11, 20));
-    assert_eq!(parse_io_v2("8:0 rbytes=10 wbytes=20 rios=1\n8:16 rbytes=1 wbytes=2\n"), (11, 22));
-    assert_eq!(parse_io_v2(""), (0, 0));
+    let mut devices = Vec::new();
+    let text = "8:0 Read 10\n8:0 Write 20\n8:0 Total 30\n8:16 Read 1\nTotal 31\nnonsense\n";
+    io_v1(text, &mut devices, |io, operation, value| match operation {
+        "Read" => io.read_bytes = value,
+        "Write" => io.write_bytes = value,
+        _ => {}
+    });
+    let device = DeviceIo { major: 8, minor: 0, read_bytes: 10, write_bytes: 20, ..DeviceIo::default() };
+    assert_eq!(devices, [device, DeviceIo { minor: 16, read_bytes: 1, write_bytes: 0, ..device }]);
+    let found = io_v2("8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n8:16 rbytes=1 wbytes=2\n9:9\n");
+    assert_eq!(found[0], DeviceIo { reads: 1, writes: 2, ..device });
+    assert_eq!(found.len(), 3);
+    assert_eq!(io_v2(""), []);
+}
+
+#[test]
+fn stalls() {
+    let text =
+        "some avg10=8.70 avg60=8.50 avg300=26.20 total=7145066675\nfull avg10=0.00 avg60=0.00 avg300=0.01 total=2\n";
+    let found = pressure(text).unwrap();
+    assert_eq!(found.some, Stalls { avg10: 8.7, avg60: 8.5, avg300: 26.2, total_ns: 7_145_066_675_000 });
+    assert_eq!((found.full.avg300, found.full.total_ns), (0.01, 2000));
+    assert_eq!(pressure(""), None, "no such file");
 }

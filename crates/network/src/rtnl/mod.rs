@@ -8,7 +8,7 @@ mod query;
 
 pub(crate) use address::{add_address, add_route};
 pub(crate) use link::{BridgeLink, Veth, add_bridge, add_veth, delete, delete_many, set_hairpin, set_up, without_ipv6};
-pub(crate) use query::{link_by_name, links, subnets_of_routes};
+pub(crate) use query::{counters, link_by_name, links, subnets_of_routes};
 
 /// As long as a link's name can be (`IFNAMSIZ` without the final zero).
 pub(crate) const NAME_MAX: usize = 15;

@@ -11,6 +11,7 @@ use crate::{
 
 const RTM_GETLINK: u16 = 18;
 const RTM_GETROUTE: u16 = 26;
+const RTM_GETSTATS: u16 = 94;
 const IFF_LOOPBACK: u32 = 8;
 /// A dump that links or routes changed under is begun again, so often.
 const ATTEMPTS: usize = 8;
@@ -48,6 +49,25 @@ pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Refusal> {
         let mut links = Vec::new();
         socket.dump(batch, |_, body| links.extend(parse_link(body)))?;
         Ok(links)
+    })
+}
+
+/// Counters of all links, by their indices: a tenth of the work of [`links`] (kernel 4.7).
+pub(crate) fn counters(socket: &mut Socket) -> Result<Vec<(u32, Counters)>, Refusal> {
+    const IFLA_STATS_LINK_64: u16 = 1;
+    steady(|| {
+        // struct if_stats_msg: family, padding, index, mask of wanted attributes.
+        let mut header = [0; 12];
+        header[8..].copy_from_slice(&(1u32 << (IFLA_STATS_LINK_64 - 1)).to_ne_bytes());
+        let mut batch = Batch::new();
+        batch.message(RTM_GETSTATS, 0, &header, |_| {});
+        let mut found = Vec::new();
+        socket.dump(batch, |_, body| {
+            let index = body.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+            let counters = body.get(12..).and_then(|body| find(body, IFLA_STATS_LINK_64)).and_then(parse_counters);
+            found.extend(index.zip(counters));
+        })?;
+        Ok(found)
     })
 }
 
@@ -96,11 +116,20 @@ fn parse_link(body: &[u8]) -> Option<Link> {
     Some(link)
 }
 
-/// `struct rtnl_link_stats64`: packets, bytes and errors, received and sent by turns.
+/// `struct rtnl_link_stats64`: packets, bytes, errors and drops, received and sent by turns.
 fn parse_counters(stats: &[u8]) -> Option<Counters> {
     let at = |index: usize| Some(u64::from_ne_bytes(stats.get(index * 8..index * 8 + 8)?.try_into().ok()?));
-    let (rx_bytes, tx_bytes, rx_errors, tx_errors) = (at(2)?, at(3)?, at(4)?, at(5)?);
-    Some(Counters { interface: String::new(), rx_bytes, rx_errors, tx_bytes, tx_errors })
+    Some(Counters {
+        interface: String::new(),
+        rx_packets: at(0)?,
+        tx_packets: at(1)?,
+        rx_bytes: at(2)?,
+        tx_bytes: at(3)?,
+        rx_errors: at(4)?,
+        tx_errors: at(5)?,
+        rx_dropped: at(6)?,
+        tx_dropped: at(7)?,
+    })
 }
 
 fn parse_route(body: &[u8]) -> Option<(Subnet, u32)> {

@@ -139,12 +139,15 @@ impl Container {
     ) -> Result<(), Error> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut record = ContainerRecord::clone(&self.record.borrow());
+        let before = record.phase;
         if !change(&mut record) {
             return Ok(());
         }
         let written = records.write_status(Kind::Container, self.id(), &record);
         // A full tmpfs must not hide what happened from those who wait for it.
-        self.record.send_replace(Arc::new(record));
+        let record = Arc::new(record);
+        self.record.send_replace(Arc::clone(&record));
+        records.events().container(self, before, &record);
         written
     }
 

@@ -83,12 +83,14 @@ impl Inner {
     pub(crate) fn forget_sandbox(&self, sandbox: &Sandbox) {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox.id());
         self.sandbox_names.free_of(&sandbox.config().name, sandbox.id());
+        self.records.events().sandbox_gone(sandbox);
     }
 
     /// The last step of its removal: its name is free.
     pub(crate) fn forget_container(&self, container: &Container) {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner).remove(container.id());
         self.container_names.free_of(&name_of(container), container.id());
+        self.records.events().container_gone(container);
     }
 
     /// The cgroup above a pod's containers.

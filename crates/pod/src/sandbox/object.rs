@@ -89,9 +89,12 @@ impl Sandbox {
     pub(crate) fn update(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) -> Result<(), Error> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut record = SandboxRecord::clone(&self.record.borrow());
+        let before = record.phase;
         change(&mut record);
+        let now = record.phase;
         records.write_status(Kind::Sandbox, self.id(), &record)?;
         self.record.send_replace(Arc::new(record));
+        records.events().sandbox(self, before, now);
         Ok(())
     }
 

@@ -5,12 +5,13 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{Error, error::failed};
+use crate::{Error, error::failed, events::Events};
 
 /// Format of the records; another one is not read.
 const VERSION: u64 = 1;
@@ -50,11 +51,17 @@ pub(crate) struct Loaded<M, S> {
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     root: PathBuf,
+    events: Arc<Events>,
 }
 
 impl Records {
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), events: Arc::default() }
+    }
+
+    /// Where changes of records are told.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The folder of an object.
