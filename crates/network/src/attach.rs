@@ -91,17 +91,23 @@ struct Run {
 impl Run {
     async fn finish(mut self) -> Result<Attachment, Error> {
         let (inner, sandbox) = (Arc::clone(&self.inner), self.record.pod.sandbox.clone());
+        let _turn = inner.turns.take(&sandbox).await;
         if let Err(e) = inner.firewall.reserve(&sandbox, &self.record.ports) {
             forget(&inner, &sandbox);
             return Err(e);
         }
-        let outcome = match self.forward().await {
+        let progress = Arc::clone(&inner.programs.progress);
+        progress.attaching(&sandbox);
+        let forward = self.forward().await;
+        let outcome = match forward {
+            Ok(_) if progress.attached(&sandbox) => Err(Error::Cancelled(sandbox.clone())),
             Ok(result) => cni::attachment(result, INTERFACE).map_err(|e| Error::plugin(self.last_plugin(), "ADD", e)),
             Err(e) => Err(e),
         };
         if outcome.is_err() {
+            progress.attached(&sandbox);
             // The first error is the one to tell. What cannot be undone now stays on record for the reconciler.
-            if let Err(undo) = detach::undo(&inner, &sandbox, Some(&self.record)).await {
+            if let Err(undo) = detach::undo_in_turn(&inner, &sandbox, Some(&self.record)).await {
                 tracing::warn!(sandbox, error = %undo, "a failed attachment is not undone yet");
             }
         }

@@ -10,7 +10,7 @@ use crate::{
     Error, Network,
     attach::valid_sandbox,
     bridge::host_link,
-    cni::{Call, Chain, Element},
+    cni::{Call, Chain, Element, end_all_of},
     ledger::Record,
     network::{Inner, lock},
 };
@@ -53,8 +53,15 @@ fn call<'a>(record: &'a Record, ns_path: Option<&'a Path>) -> Call<'a> {
     Call { pod: &record.pod, ns_path, interface: &record.interface, ports: &record.all_ports }
 }
 
-/// Undoes an attachment, whole or begun. `begun` is what a failed attachment knows beyond its record.
+/// Undoes an attachment, when nothing else is done to it any more.
 pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
+    let _turn = inner.turns.take(sandbox).await;
+    undo_in_turn(inner, sandbox, begun).await
+}
+
+/// Undoes an attachment, whole or begun, for whoever has its turn. `begun` is what a failed attachment knows beyond its
+/// record.
+pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
     let entry = inner.ledger.get(sandbox);
     if entry.is_some() {
         inner.ledger.leave(sandbox)?;
@@ -70,6 +77,11 @@ pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Recor
         None => Arc::clone(&inner.embedded),
     };
     if let Some(record) = &known {
+        if record.result.is_none() && chain.plugins().next().is_some() {
+            // A daemon that was killed left its plugin running: what that made after its DEL would be nobody's.
+            let id = sandbox.to_owned();
+            let _ = tokio::task::spawn_blocking(move || end_all_of(&id)).await;
+        }
         delete(inner, &chain, record).await?;
     }
     if entry.is_some() || known.as_ref().is_some_and(|record| !record.addresses.is_empty()) {
@@ -113,6 +125,7 @@ fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
             None => leases.release_unless(|owner| owner != sandbox)?,
         }
     }
+    inner.programs.progress.forget(sandbox);
     inner.ledger.remove(sandbox)
 }
 

@@ -62,6 +62,9 @@ pub enum Error {
     /// The pod is attached already.
     #[error("sandbox {0} is attached already; detach it first")]
     Attached(String),
+    /// Its end was asked for before it was attached.
+    #[error("sandbox {0} is being stopped: it was not attached")]
+    Cancelled(String),
     /// Not a sandbox's id.
     #[error("sandbox id {0:?} is not valid: 1 to 128 of A-Z a-z 0-9 _ . - and no dot at its head")]
     Sandbox(String),

@@ -46,8 +46,10 @@ mod reconcile;
 mod removal;
 mod rtnl;
 mod subnet;
+mod turns;
 
 pub use attachment::{Attachment, Counters, PodRef, PortMapping, Protocol};
+pub use cni::PluginCall;
 pub use config::Config;
 pub use error::Error;
 pub use network::Network;

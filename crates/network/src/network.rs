@@ -13,18 +13,21 @@ use rustix::{fs::FlockOperation, fs::flock};
 use crate::{
     Config, Counters, Error,
     bridge::{BridgeOptions, Bridges},
-    cni::{Chain, Element, Folder, Programs},
-    counters,
+    cni::{Chain, Element, Folder, Limits, PluginCall, Programs},
+    counters::{self, NodeEnds},
     firewall::Firewall,
     ipam::Leases,
     ledger::Ledger,
     removal::Removal,
+    turns::Turns,
 };
 
 /// The pod's interface.
 pub(crate) const INTERFACE: &str = "eth0";
-/// As long may one call of a plugin take; some wait for their own daemon.
-const PLUGIN_LIMIT: Duration = Duration::from_secs(90);
+/// As long may a plugin take to attach a pod: some wait for a controller of their cluster. Whoever asked need not wait.
+const ADD_LIMIT: Duration = Duration::from_secs(600);
+/// As long may every other call take: somebody wants the pod gone.
+const OTHER_LIMIT: Duration = Duration::from_secs(90);
 
 /// The network of a node's pods. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -44,8 +47,12 @@ pub(crate) struct Inner {
     pub(crate) removal: Removal,
     /// Sandboxes attached since the start: the engine knows them, whatever list of living ones it made before.
     pub(crate) session: Mutex<BTreeSet<String>>,
+    /// Plugins are never called at once for the same sandbox.
+    pub(crate) turns: Turns,
     /// What a plugin's `STATUS` said last, by its type, when it was no success.
     pub(crate) unwell: Mutex<HashMap<String, String>>,
+    /// A socket of its own: nobody who attaches a pod waits for figures.
+    pub(crate) ends: Mutex<NodeEnds>,
     /// Held as long as we are: the state belongs to one daemon.
     _lock: File,
 }
@@ -62,7 +69,7 @@ impl Network {
     /// [`Error::Config`] for a setting that cannot be; otherwise when state or sockets cannot be opened, or another
     /// process has the state.
     pub fn open(config: Config) -> Result<Self, Error> {
-        Self::open_with_limit(config, PLUGIN_LIMIT)
+        Self::open_within(config, Limits { add: ADD_LIMIT, other: OTHER_LIMIT })
     }
 
     /// As [`Network::open`], with a time that one call of a CNI plugin may take.
@@ -70,6 +77,10 @@ impl Network {
     /// # Errors
     /// As [`Network::open`].
     pub fn open_with_limit(config: Config, plugin_limit: Duration) -> Result<Self, Error> {
+        Self::open_within(config, Limits { add: plugin_limit, other: plugin_limit })
+    }
+
+    fn open_within(config: Config, limits: Limits) -> Result<Self, Error> {
         let embedded = Arc::new(Chain::embedded(&config)?);
         let state = config.state_dir.join("network");
         let ledger = Ledger::open(&state.join("attachments"))?;
@@ -81,13 +92,15 @@ impl Network {
         let inner = Inner {
             embedded,
             folder: Folder::new(&config.cni_conf_dir),
-            programs: Programs { folders: config.cni_bin_dirs, limit: plugin_limit },
+            programs: Programs { folders: config.cni_bin_dirs, limits, progress: Arc::default() },
             ledger,
             firewall,
             bridges: Bridges::open(&state)?,
             removal: Removal::open()?,
             session: Mutex::default(),
+            turns: Turns::default(),
             unwell: Mutex::default(),
+            ends: Mutex::new(NodeEnds::open()?),
             state,
             _lock: owned,
         };
@@ -129,12 +142,34 @@ impl Network {
         self.inner.settle().await;
     }
 
+    /// Ends an attachment that is under way: a plugin that runs is killed with all it started, what was done is undone, and
+    /// [`Network::attach`] returns an error. Nothing happens where none is.
+    pub fn cancel(&self, sandbox: &str) {
+        self.inner.programs.progress.cancel(sandbox);
+    }
+
+    /// What plugins were called for a sandbox, the oldest first; the last one may run still. Kept until its attachment is
+    /// gone.
+    #[must_use]
+    pub fn calls(&self, sandbox: &str) -> Vec<PluginCall> {
+        self.inner.programs.progress.calls(sandbox)
+    }
+
     /// Counters of a namespace's interfaces, other than `lo`.
     ///
     /// # Errors
     /// When the namespace cannot be entered or asked.
     pub fn counters(&self, ns: &netns::Namespace) -> Result<Vec<Counters>, Error> {
         counters::of(ns)
+    }
+
+    /// Counters of the pods among these that are attached to a bridge by this process: one question to the kernel for all of
+    /// them, from the node's side. A pod that is not told must be asked by [`Network::counters`].
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn bridged_counters(&self, sandboxes: &[&str]) -> Result<HashMap<String, Counters>, Error> {
+        lock(&self.inner.ends).counters(sandboxes)
     }
 }
 

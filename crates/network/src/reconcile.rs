@@ -34,7 +34,8 @@ impl Network {
         for entry in inner.ledger.all()? {
             // One in the session was attached (again) since the ledger was read.
             let again = lock(&inner.session).contains(&entry.sandbox);
-            if !again && (entry.leaving || !living.contains(&entry.sandbox)) {
+            // One whose turn is taken is being undone by who wants it gone: no call of its own waits for a plugin here.
+            if !again && !inner.turns.is_taken(&entry.sandbox) && (entry.leaving || !living.contains(&entry.sandbox)) {
                 tried(undo(inner, &entry.sandbox, None).await);
             }
         }

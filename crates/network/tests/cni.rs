@@ -224,6 +224,41 @@ fn a_slow_plugin_holds_up_no_other_pod() {
 }
 
 #[test]
+fn an_attachment_that_is_not_wanted_any_more_ends_its_plugin() {
+    on_a_node("an_attachment_that_is_not_wanted_any_more_ends_its_plugin", || async {
+        // One child stays in the plugin's group, one leaves it.
+        plugin(
+            "slow",
+            "[ $CNI_COMMAND = ADD ] || exit 0\nsetsid sleep 1001 >/dev/null 2>&1 &\nsleep 1002 &\n\
+            touch /run/said/began\nsleep 1003",
+        );
+        list("10.conflist", "1.0.0", &format!(r#"{BRIDGE}, {{"type": "slow"}}"#));
+        let network = open(config());
+        let task = {
+            let network = network.clone();
+            tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
+        };
+        let id = node::pod_ref(1).sandbox;
+        node::eventually(|| Path::new("/run/said/began").exists()).await;
+        let calls = network.calls(&id);
+        assert_eq!((calls[0].plugin.as_str(), calls[0].command.as_str(), calls[0].took), ("slow", "ADD", None));
+        network.cancel(&id);
+        let error = task.await.unwrap().expect("cancelled").to_string();
+        assert!(error.contains("CNI plugin slow ADD: the pod is being stopped"), "{error}");
+        network.settle().await;
+        assert_eq!(said("order"), "slow ADD\nslow DEL\n");
+        for left in ["sleep 1001", "sleep 1002", "sleep 1003"] {
+            assert!(!run("ps -eo args").lines().any(|line| line == left), "{left}");
+        }
+        node::assert_clean();
+        assert_eq!(network.calls(&id), vec![]);
+        // The same sandbox can be attached again.
+        plugin("slow", "true");
+        assert!(try_attach(&network, 1, &[]).await.is_err(), "its answer is no result");
+    });
+}
+
+#[test]
 fn not_ready_says_why_and_follows_the_folder() {
     on_a_node("not_ready_says_why_and_follows_the_folder", || async {
         let network = open(config());

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Chain, Plugin};
+use super::{Chain, Plugin, Progress, end::end};
 use crate::{Error, PodRef, PortMapping};
 
 /// A result is no longer.
@@ -28,11 +28,28 @@ const TOLD: usize = 400;
 /// So long after a plugin's end its pipes are read: something it left behind may hold them open.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Where plugins are, and how long each may take.
+/// How long one call of a plugin may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// `ADD`: some wait for a controller of their cluster.
+    pub(crate) add: Duration,
+    /// Every other.
+    pub(crate) other: Duration,
+}
+
+/// Where plugins are, how long each may take, and what they do.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) folders: Vec<PathBuf>,
-    pub(crate) limit: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// What one run of a plugin is about.
+#[derive(Default)]
+struct About<'a> {
+    environment: Vec<(&'static str, std::ffi::OsString)>,
+    sandbox: Option<&'a str>,
 }
 
 /// Whom a call is about.
@@ -89,13 +106,16 @@ impl Programs {
         if let Some(previous) = previous {
             config.insert("prevResult".into(), previous.clone());
         }
-        let environment = [
+        let environment = vec![
             ("CNI_CONTAINERID", call.pod.sandbox.clone().into()),
             ("CNI_IFNAME", call.interface.into()),
             ("CNI_NETNS", call.ns_path.map(Path::as_os_str).unwrap_or_default().to_owned()),
             ("CNI_ARGS", arguments(call.pod).map_err(fail)?.into()),
         ];
-        let outcome = self.run(command, &plugin.kind, &config, &environment).await;
+        let about = About { environment, sandbox: Some(&call.pod.sandbox) };
+        let running = self.progress.begin(&call.pod.sandbox, &plugin.kind, command);
+        let outcome = self.run(command, &plugin.kind, &config, &about).await;
+        running.end(outcome.as_ref().err().map(Run::text).as_deref());
         let output = match outcome {
             Err(Run::Failed(failure)) if failure.code == 1 => {
                 let supported = self.versions(&plugin.kind, &chain.version).await;
@@ -113,7 +133,7 @@ impl Programs {
 
     /// `STATUS` (1.1.0): whether the plugin can attach pods.
     pub(crate) async fn status(&self, chain: &Chain, plugin: &Plugin) -> Result<(), Error> {
-        let outcome = self.run("STATUS", &plugin.kind, &configuration(chain, plugin), &[]).await;
+        let outcome = self.run("STATUS", &plugin.kind, &configuration(chain, plugin), &About::default()).await;
         outcome.map(drop).map_err(|run| Error::plugin(&plugin.kind, "STATUS", run.text()))
     }
 
@@ -128,14 +148,14 @@ impl Programs {
         let mut config = configuration(chain, plugin);
         let valid = |sandbox: &String| serde_json::json!({"containerID": sandbox, "ifname": interface});
         config.insert("cni.dev/valid-attachments".into(), sandboxes.iter().map(valid).collect());
-        let outcome = self.run("GC", &plugin.kind, &config, &[]).await;
+        let outcome = self.run("GC", &plugin.kind, &config, &About::default()).await;
         outcome.map(drop).map_err(|run| Error::plugin(&plugin.kind, "GC", run.text()))
     }
 
     /// What a plugin that refused a version says it supports.
     async fn versions(&self, kind: &str, version: &str) -> String {
         let config = Map::from_iter([("cniVersion".to_owned(), version.into())]);
-        let output = self.run("VERSION", kind, &config, &[]).await.unwrap_or_default();
+        let output = self.run("VERSION", kind, &config, &About::default()).await.unwrap_or_default();
         let answer: Value = serde_json::from_slice(&output).unwrap_or_default();
         let supported: Vec<&str> =
             answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).take(16).collect();
@@ -147,7 +167,7 @@ impl Programs {
         command: &'static str,
         kind: &str,
         config: &Map<String, Value>,
-        environment: &[(&str, std::ffi::OsString)],
+        about: &About<'_>,
     ) -> Result<Vec<u8>, Run> {
         let program = self.find(kind).map_err(Run::Other)?;
         let input = serde_json::to_vec(config).map_err(|e| Run::Other(e.to_string()))?;
@@ -155,7 +175,7 @@ impl Programs {
         let spawned = Command::new(&program)
             .env("CNI_COMMAND", command)
             .env("CNI_PATH", paths)
-            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .envs(about.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -164,15 +184,29 @@ impl Programs {
             .spawn();
         let mut child = spawned.map_err(|e| Run::Other(format!("{}: {e}", program.display())))?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let outcome = timeout(self.limit, converse(&mut child, &input)).await;
-        let Ok(outcome) = outcome else {
-            if let Some(group) = group {
-                // ESRCH: it ended just now.
-                let _ = kill_process_group(group, Signal::KILL);
+        let limit = if command == "ADD" { self.limits.add } else { self.limits.other };
+        let cancelled = async {
+            match about.sandbox.filter(|_| command == "ADD") {
+                Some(sandbox) => self.progress.cancelled(sandbox).await,
+                None => std::future::pending().await,
             }
-            // It is killed; this only reaps it.
-            let _ = child.wait().await;
-            return Err(Run::Other(format!("no answer within {} s; it was killed", self.limit.as_secs_f32())));
+        };
+        let outcome = tokio::select! {
+            outcome = timeout(limit, converse(&mut child, &input)) => {
+                outcome.map_err(|_| format!("no answer within {} s; it was killed with all it started", limit.as_secs_f32()))
+            }
+            () = cancelled => Err("the pod is being stopped; it was killed with all it started".to_owned()),
+        };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                let sandbox = about.sandbox.map(str::to_owned);
+                // A panic there was printed where it happened.
+                let _ = tokio::task::spawn_blocking(move || end(group, sandbox.as_deref())).await;
+                // It is killed; this only reaps it.
+                let _ = child.wait().await;
+                return Err(Run::Other(why));
+            }
         };
         let (status, output, words) = outcome.map_err(|e| Run::Other(e.to_string()))?;
         judge(status, output, &words)

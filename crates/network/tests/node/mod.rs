@@ -76,7 +76,8 @@ impl Pod {
 }
 
 pub(crate) fn pod_ref(number: u32) -> PodRef {
-    let sandbox = format!("{number:064x}").chars().rev().collect();
+    // Of this process alone: plugins are known by their sandbox, and nodes share their processes.
+    let sandbox = format!("{:032x}{number:032x}", std::process::id()).chars().rev().collect();
     PodRef { sandbox, name: format!("pod-{number}"), namespace: "default".into(), ..PodRef::default() }
 }
 
@@ -156,6 +157,15 @@ pub(crate) fn pod_links() -> Vec<String> {
 /// The map of ports, or nothing where there is no table.
 pub(crate) fn ports() -> String {
     if run("nft list tables").contains("ip pinion") { run("nft list map ip pinion ports") } else { String::new() }
+}
+
+/// Waits for what another process does: there is nothing to be woken by.
+pub(crate) async fn eventually(done: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Nothing is left of any pod: links, addresses, elements, records.
