@@ -35,14 +35,6 @@ impl Failure {
     pub(crate) fn is_not_found(&self) -> bool {
         self.code == Code::NotFound
     }
-
-    /// Whether the daemon's side is at fault, so that its operator should read about it.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(
-            self.code,
-            Code::Internal | Code::Unavailable | Code::ResourceExhausted | Code::Unknown | Code::DataLoss
-        )
-    }
 }
 
 impl std::fmt::Display for Failure {

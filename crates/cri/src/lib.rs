@@ -18,17 +18,22 @@
 
 #![forbid(unsafe_code)]
 
+mod about;
 mod answer;
+mod call;
 mod config;
 mod ended;
 mod failure;
 mod image;
 mod native;
+mod rpc;
 mod runtime;
 mod serve;
 mod status;
+mod trace_context;
 
 pub use ended::REMOVE_ENDED;
+pub use rpc::{CODES, RpcFigures, rpc_figures};
 pub use serve::{ServeError, serve};
 
 use failure::Failure;

@@ -7,12 +7,12 @@ mod pull_image;
 mod remove_image;
 
 use cri_proto::v1::{self, image_service_server::ImageService};
-use tokio_stream::Empty;
-use tonic::{Request, Status};
+use tonic::Request;
 
 use crate::{
     Failure,
-    answer::{Answer, Shared, changing, reading},
+    answer::{Answer, Shared, Streamed, changing, reading, streaming},
+    rpc::Rpc,
 };
 
 /// Answers the image half of the CRI.
@@ -21,24 +21,25 @@ pub(crate) struct Images(pub(crate) Shared);
 #[tonic::async_trait]
 impl ImageService for Images {
     async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> Answer<v1::ListImagesResponse> {
-        reading("ListImages", list_images::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::ListImages, &self.0, request, list_images::answer).await
     }
     async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answer<v1::ImageStatusResponse> {
-        reading("ImageStatus", image_status::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::ImageStatus, &self.0, request, image_status::answer).await
     }
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<v1::PullImageResponse> {
-        changing("PullImage", pull_image::answer(self.0.clone(), request.into_inner())).await
+        changing(Rpc::PullImage, &self.0, request, pull_image::answer).await
     }
     async fn remove_image(&self, request: Request<v1::RemoveImageRequest>) -> Answer<v1::RemoveImageResponse> {
-        changing("RemoveImage", remove_image::answer(self.0.clone(), request.into_inner())).await
+        changing(Rpc::RemoveImage, &self.0, request, remove_image::answer).await
     }
     async fn image_fs_info(&self, request: Request<v1::ImageFsInfoRequest>) -> Answer<v1::ImageFsInfoResponse> {
-        reading("ImageFsInfo", image_fs_info::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::ImageFsInfo, &self.0, request, image_fs_info::answer).await
     }
 
-    type StreamImagesStream = Empty<Result<v1::StreamImagesResponse, Status>>;
-    async fn stream_images(&self, _: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
-        Err(Failure::unimplemented("StreamImages", "use ListImages").into())
+    type StreamImagesStream = Streamed<v1::StreamImagesResponse>;
+    async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
+        let answer = async |_, _| Err(Failure::unimplemented("StreamImages", "use ListImages"));
+        streaming(Rpc::StreamImages, &self.0, request, answer).await
     }
 }
 

@@ -11,59 +11,59 @@ mod session;
 mod untag;
 mod wait;
 
-use std::{pin::Pin, time::Instant};
-
 use cri_proto::pinion::{self as proto, pinion_server::Pinion};
-use tokio_stream::Stream;
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Streaming};
 
-use crate::answer::{Answer, Shared, changing, reading, told};
+use crate::{
+    answer::{Answer, Shared, Streamed, changing, reading, streaming},
+    rpc::Rpc,
+};
 
 /// Answers people's command line.
 pub(crate) struct Native(pub(crate) Shared);
 
 /// Messages to the client, as they come.
-pub(crate) type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type Outgoing<T> = Streamed<T>;
 
 #[tonic::async_trait]
 impl Pinion for Native {
     type PullStream = Outgoing<proto::PullProgress>;
     async fn pull(&self, request: Request<proto::PullRequest>) -> Answer<Self::PullStream> {
-        told("Pull", Instant::now(), pull::answer(self.0.clone(), request.into_inner()))
+        streaming(Rpc::NativePull, &self.0, request, async |state, message| pull::answer(state, message)).await
     }
 
     async fn load(&self, request: Request<Streaming<proto::Chunk>>) -> Answer<proto::LoadResponse> {
-        reading("Load", load::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::NativeLoad, &self.0, request, load::answer).await
     }
 
     type SaveStream = Outgoing<proto::Chunk>;
     async fn save(&self, request: Request<proto::SaveRequest>) -> Answer<Self::SaveStream> {
-        told("Save", Instant::now(), save::answer(self.0.clone(), request.into_inner()))
+        streaming(Rpc::NativeSave, &self.0, request, async |state, message| save::answer(state, message)).await
     }
 
     type ExecStream = Outgoing<proto::SessionOutput>;
     async fn exec(&self, request: Request<Streaming<proto::SessionInput>>) -> Answer<Self::ExecStream> {
-        reading("Exec", exec::answer(self.0.clone(), request.into_inner())).await
+        streaming(Rpc::NativeExec, &self.0, request, exec::answer).await
     }
 
     type AttachStream = Outgoing<proto::SessionOutput>;
     async fn attach(&self, request: Request<Streaming<proto::SessionInput>>) -> Answer<Self::AttachStream> {
-        reading("Attach", attach::answer(self.0.clone(), request.into_inner())).await
+        streaming(Rpc::NativeAttach, &self.0, request, attach::answer).await
     }
 
     async fn untag(&self, request: Request<proto::UntagRequest>) -> Answer<proto::UntagResponse> {
-        changing("Untag", untag::answer(self.0.clone(), request.into_inner())).await
+        changing(Rpc::NativeUntag, &self.0, request, untag::answer).await
     }
 
     async fn kill(&self, request: Request<proto::KillRequest>) -> Answer<proto::KillResponse> {
-        changing("Kill", kill::answer(self.0.clone(), request.into_inner())).await
+        changing(Rpc::NativeKill, &self.0, request, kill::answer).await
     }
 
     async fn wait(&self, request: Request<proto::WaitRequest>) -> Answer<proto::WaitResponse> {
-        reading("Wait", wait::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::NativeWait, &self.0, request, wait::answer).await
     }
 
     async fn info(&self, request: Request<proto::InfoRequest>) -> Answer<proto::InfoResponse> {
-        reading("Info", info::answer(self.0.clone(), request.into_inner())).await
+        reading(Rpc::NativeInfo, &self.0, request, info::answer).await
     }
 }

@@ -1,0 +1,192 @@
+//! Every RPC that is served, and its figures.
+
+use telemetry::{Counter, Gauge, Histogram, bounds};
+use tonic::Code;
+
+/// A gRPC service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    Runtime,
+    Image,
+    Pinion,
+}
+
+macro_rules! rpcs {
+    ($($name:ident: $service:ident $method:literal,)*) => {
+        /// An RPC. The names of ours that the CRI has too begin with `Native`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Rpc { $($name),* }
+
+        const TABLE: &[(Service, &str)] = &[$((Service::$service, $method)),*];
+    };
+}
+
+rpcs! {
+    Version: Runtime "Version",
+    Status: Runtime "Status",
+    RuntimeConfig: Runtime "RuntimeConfig",
+    UpdateRuntimeConfig: Runtime "UpdateRuntimeConfig",
+    RunPodSandbox: Runtime "RunPodSandbox",
+    StopPodSandbox: Runtime "StopPodSandbox",
+    RemovePodSandbox: Runtime "RemovePodSandbox",
+    PodSandboxStatus: Runtime "PodSandboxStatus",
+    ListPodSandbox: Runtime "ListPodSandbox",
+    CreateContainer: Runtime "CreateContainer",
+    StartContainer: Runtime "StartContainer",
+    StopContainer: Runtime "StopContainer",
+    RemoveContainer: Runtime "RemoveContainer",
+    ListContainers: Runtime "ListContainers",
+    ContainerStatus: Runtime "ContainerStatus",
+    UpdateContainerResources: Runtime "UpdateContainerResources",
+    ReopenContainerLog: Runtime "ReopenContainerLog",
+    ExecSync: Runtime "ExecSync",
+    Exec: Runtime "Exec",
+    Attach: Runtime "Attach",
+    PortForward: Runtime "PortForward",
+    ContainerStats: Runtime "ContainerStats",
+    ListContainerStats: Runtime "ListContainerStats",
+    PodSandboxStats: Runtime "PodSandboxStats",
+    ListPodSandboxStats: Runtime "ListPodSandboxStats",
+    CheckpointContainer: Runtime "CheckpointContainer",
+    CheckpointPod: Runtime "CheckpointPod",
+    RestorePod: Runtime "RestorePod",
+    GetContainerEvents: Runtime "GetContainerEvents",
+    ListMetricDescriptors: Runtime "ListMetricDescriptors",
+    ListPodSandboxMetrics: Runtime "ListPodSandboxMetrics",
+    UpdatePodSandboxResources: Runtime "UpdatePodSandboxResources",
+    StreamPodSandboxes: Runtime "StreamPodSandboxes",
+    StreamContainers: Runtime "StreamContainers",
+    StreamContainerStats: Runtime "StreamContainerStats",
+    StreamPodSandboxStats: Runtime "StreamPodSandboxStats",
+    StreamPodSandboxMetrics: Runtime "StreamPodSandboxMetrics",
+    ListImages: Image "ListImages",
+    ImageStatus: Image "ImageStatus",
+    PullImage: Image "PullImage",
+    RemoveImage: Image "RemoveImage",
+    ImageFsInfo: Image "ImageFsInfo",
+    StreamImages: Image "StreamImages",
+    NativePull: Pinion "Pull",
+    NativeLoad: Pinion "Load",
+    NativeSave: Pinion "Save",
+    NativeExec: Pinion "Exec",
+    NativeAttach: Pinion "Attach",
+    NativeUntag: Pinion "Untag",
+    NativeKill: Pinion "Kill",
+    NativeWait: Pinion "Wait",
+    NativeInfo: Pinion "Info",
+}
+
+impl Rpc {
+    /// Its method's name.
+    pub(crate) fn method(self) -> &'static str {
+        TABLE[self as usize].1
+    }
+
+    /// Its service, as gRPC names it.
+    pub(crate) fn service(self) -> &'static str {
+        match TABLE[self as usize].0 {
+            Service::Runtime => "runtime.v1.RuntimeService",
+            Service::Image => "runtime.v1.ImageService",
+            Service::Pinion => "pinion.v1.Pinion",
+        }
+    }
+
+    pub(crate) fn figures(self) -> &'static RpcFigures {
+        &FIGURES[self as usize]
+    }
+}
+
+/// gRPC's codes, by number, as its specification names them.
+pub const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// How one RPC went since the daemon started.
+#[derive(Debug)]
+pub struct RpcFigures {
+    /// Requests that run, and streams that are open.
+    pub in_flight: Gauge,
+    /// Requests that ended, by gRPC code (the index in [`CODES`]).
+    pub ended: [Counter; CODES.len()],
+    /// How long they took; a stream's whole life.
+    pub took: Histogram,
+}
+
+impl RpcFigures {
+    const fn new() -> Self {
+        Self {
+            in_flight: Gauge::new(),
+            ended: [const { Counter::new() }; CODES.len()],
+            took: Histogram::new(&bounds::REQUEST),
+        }
+    }
+}
+
+/// Of this process, which serves one socket.
+static FIGURES: [RpcFigures; TABLE.len()] = [const { RpcFigures::new() }; TABLE.len()];
+
+/// Every RPC: its service (`runtime`, `image` or `pinion`), its method, its figures.
+pub fn rpc_figures() -> impl Iterator<Item = (&'static str, &'static str, &'static RpcFigures)> {
+    TABLE.iter().zip(&FIGURES).map(|((service, method), figures)| {
+        let service = match service {
+            Service::Runtime => "runtime",
+            Service::Image => "image",
+            Service::Pinion => "pinion",
+        };
+        (service, *method, figures)
+    })
+}
+
+/// `InvalidArgument`, …
+pub(crate) fn code_name(code: Code) -> &'static str {
+    CODES.get(code as usize).copied().unwrap_or("Unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rpc_finds_its_own_row() {
+        assert_eq!((Rpc::Version.method(), Rpc::Version.service()), ("Version", "runtime.v1.RuntimeService"));
+        assert_eq!((Rpc::NativeInfo.method(), Rpc::NativeInfo.service()), ("Info", "pinion.v1.Pinion"));
+        assert_eq!(Rpc::NativeInfo as usize + 1, TABLE.len());
+    }
+
+    #[test]
+    fn every_method_of_the_cri_is_there_once() {
+        for (service, file) in [("runtime", "RuntimeService"), ("image", "ImageService")] {
+            let proto = include_str!("../../cri-proto/proto/cri-v1.proto");
+            let body = proto.split(&format!("service {file} {{")).nth(1).expect("the service").split("\n}").next();
+            for line in body.expect("its body").lines().filter_map(|line| line.trim().strip_prefix("rpc ")) {
+                let method = line.split('(').next().expect("its name").trim();
+                let rows = rpc_figures().filter(|(of, name, _)| *of == service && *name == method).count();
+                assert_eq!(rows, 1, "{service} {method}");
+            }
+        }
+    }
+
+    #[test]
+    fn codes_stand_at_their_numbers() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::Cancelled), "Canceled");
+        assert_eq!(code_name(Code::Unauthenticated), "Unauthenticated");
+        assert_eq!(code_name(Code::FailedPrecondition), "FailedPrecondition");
+    }
+}
