@@ -24,7 +24,28 @@ pub(crate) struct Snapshot {
     pub(crate) image: Digest,
     /// Uppermost of the image's layers; none: an image without layers.
     pub(crate) top: Option<Digest>,
+    /// Images mounted beside it, as volumes.
+    pub(crate) volumes: Vec<MountedImage>,
     pub(crate) usage: Usage,
+}
+
+/// An image whose layers are shown as a volume.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct MountedImage {
+    pub(crate) image: Digest,
+    /// Its uppermost layer; none: an image without layers.
+    pub(crate) top: Option<Digest>,
+}
+
+impl Snapshot {
+    /// Images it needs.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &Digest> {
+        std::iter::once(&self.image).chain(self.volumes.iter().map(|volume| &volume.image))
+    }
+
+    fn tops(&self) -> impl Iterator<Item = &Digest> {
+        self.top.iter().chain(self.volumes.iter().filter_map(|volume| volume.top.as_ref()))
+    }
 }
 
 #[derive(Default)]
@@ -103,8 +124,8 @@ impl State {
     pub(crate) fn layers_in_use(&self) -> HashSet<Digest> {
         let mut used: HashSet<Digest> =
             self.records().flat_map(|record| record.layers.iter().map(|layer| layer.chain.clone())).collect();
-        for snapshot in self.snapshots.values() {
-            let mut next = snapshot.top.clone();
+        for top in self.snapshots.values().flat_map(Snapshot::tops) {
+            let mut next = Some(top.clone());
             while let Some(digest) = next {
                 next = self.layers.get(&digest).and_then(|layer| layer.parent.clone());
                 used.insert(digest);

@@ -10,12 +10,14 @@
 //! under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
 
 pub(crate) mod attach;
+mod cdi_devices;
 mod config;
 pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod exec;
 pub(crate) mod exec_sync;
 mod identity;
+mod image_volume;
 pub(crate) mod kill;
 mod object;
 pub(crate) mod prepare;
@@ -23,7 +25,6 @@ pub(crate) mod remove;
 pub(crate) mod reopen_log;
 mod spec;
 pub(crate) mod start;
-pub(crate) mod stats;
 mod status;
 pub(crate) mod stdio;
 pub(crate) mod stop;
@@ -34,4 +35,4 @@ pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
-pub use status::{ContainerState, ContainerStats, ContainerStatus, ExecOutput, ExecRequest};
+pub use status::{ContainerState, ContainerStatus, ExecOutput, ExecRequest};

@@ -41,13 +41,16 @@ mod reset;
 mod sandbox;
 mod session;
 mod state;
+mod stats;
 mod undo;
 mod watched;
 
+pub use cdi::Name as CdiName;
+pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
 pub use config::Config;
 pub use container::{
-    ContainerConfig, ContainerState, ContainerStats, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest,
-    GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
+    ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
+    ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
@@ -56,7 +59,8 @@ pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress, Progress,
     Registries, Stage, Store, Usage,
 };
-pub use network::{Config as NetworkConfig, PortMapping, Protocol};
+pub use network::{Config as NetworkConfig, Counters, PortMapping, Protocol};
 pub use oci;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Session, SessionControl};
+pub use stats::{ContainerStats, HugePages, Occasional, SandboxSample, SandboxStats};

@@ -102,6 +102,10 @@ fn bind(inside: &str, host: &str) -> Volume {
     Volume {
         container_path: inside.into(),
         host_path: host.into(),
+        image: None,
+        options: vec![],
+        uid_mappings: vec![],
+        gid_mappings: vec![],
         readonly: false,
         recursive_readonly: false,
         propagation: Propagation::Private,

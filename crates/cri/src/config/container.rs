@@ -1,7 +1,7 @@
 use cri_proto::v1;
 use pod::ContainerConfig;
 
-use super::{field, limits, mount, security, signal};
+use super::{cdi, field, limits, mount, security, signal};
 use crate::Failure;
 
 /// The configuration of a container.
@@ -10,9 +10,6 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
     let image = message.image.unwrap_or_default();
     let linux = message.linux.unwrap_or_default();
     let limits = limits("config.linux.resources", &linux.resources.unwrap_or_default())?;
-    if !message.cdi_devices.is_empty() {
-        return Err(Failure::invalid("config.CDI_devices", "CDI devices are not supported yet"));
-    }
     Ok(ContainerConfig {
         name: field::name("config.metadata.name", &metadata.name)?,
         attempt: metadata.attempt,
@@ -30,6 +27,7 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
         env: environment(message.envs)?,
         volumes: mount::volumes("config.mounts", &message.mounts)?,
         devices: mount::devices("config.devices", &message.devices)?,
+        cdi_devices: cdi::devices(&message.cdi_devices, &message.annotations)?,
         labels: field::map("config.labels", message.labels)?,
         annotations: field::map("config.annotations", message.annotations)?,
         log_path: match message.log_path.as_str() {
@@ -41,7 +39,7 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
         tty: message.tty,
         resources: limits.resources,
         oom_score_adj: limits.oom_score_adj,
-        security: security::security(linux.security_context.unwrap_or_default())?,
+        security: security::security(linux.security_context)?,
         stop_signal: signal::number(field::known("config.stop_signal", message.stop_signal)?),
     })
 }

@@ -1,6 +1,7 @@
 //! Messages in, valid configurations out. Every refusal names the field as the message has it.
 
 mod capability;
+mod cdi;
 mod container;
 mod field;
 mod mount;

@@ -1,15 +1,39 @@
+use std::path::PathBuf;
+
 use cri_proto::v1;
-use pod::{DeviceMapping, Propagation, Volume};
+use pod::{DeviceMapping, ImageVolume, Propagation, Volume, oci};
 
 use super::field;
 use crate::Failure;
 
 /// Most mounts and devices of one container.
 const MAX: usize = 4096;
+/// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
+const MAPPINGS_MAX: usize = 340;
+/// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r` before.
+const OPTIONS: [&str; 17] = [
+    "ro",
+    "rw",
+    "nosuid",
+    "suid",
+    "nodev",
+    "dev",
+    "noexec",
+    "exec",
+    "noatime",
+    "atime",
+    "nodiratime",
+    "diratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nosymfollow",
+    "symfollow",
+];
 
 /// The mounts of a container.
 pub(super) fn volumes(at: &str, messages: &[v1::Mount]) -> Result<Vec<Volume>, Failure> {
-    bounded(at, messages.len())?;
+    bounded(at, messages.len(), MAX)?;
     messages.iter().enumerate().map(|(index, message)| volume(&format!("{at}[{index}]"), message)).collect()
 }
 
@@ -19,39 +43,106 @@ fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
     if container_path.parent().is_none() {
         return Err(Failure::invalid(&at_container, "\"/\" is the container's root itself"));
     }
-    if message.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
-        return Err(Failure::invalid(&format!("{at}.image"), "images as volumes are not supported yet"));
-    }
-    if !message.uid_mappings.is_empty() || !message.gid_mappings.is_empty() {
-        return Err(Failure::invalid(&format!("{at}.uidMappings"), "mounts with mapped ids are not supported yet"));
-    }
-    if !message.mount_options.is_empty() {
-        return Err(Failure::invalid(
-            &format!("{at}.mount_options"),
-            "mount options are not supported yet (Status says so)",
-        ));
-    }
+    let image = image(at, message)?;
     let propagation = match field::known(&format!("{at}.propagation"), message.propagation)? {
         v1::MountPropagation::PropagationPrivate => Propagation::Private,
         v1::MountPropagation::PropagationHostToContainer => Propagation::HostToContainer,
         v1::MountPropagation::PropagationBidirectional => Propagation::Bidirectional,
     };
-    if message.recursive_read_only && (!message.readonly || propagation != Propagation::Private) {
+    // All image mounts are read-only, whatever is said.
+    let readonly = message.readonly || image.is_some();
+    if message.recursive_read_only && (!readonly || propagation != Propagation::Private) {
         return Err(Failure::invalid(&format!("{at}.recursive_read_only"), "needs readonly and private propagation"));
     }
+    let (uid_mappings, gid_mappings) = mappings(at, message)?;
     Ok(Volume {
         container_path: message.container_path.clone(),
-        host_path: field::absolute_path(&format!("{at}.host_path"), &message.host_path)?,
-        readonly: message.readonly,
+        host_path: match &image {
+            Some(_) => PathBuf::new(),
+            None => field::absolute_path(&format!("{at}.host_path"), &message.host_path)?,
+        },
+        options: options(&format!("{at}.mount_options"), &message.mount_options, readonly)?,
+        uid_mappings,
+        gid_mappings,
+        image,
+        readonly,
         recursive_readonly: message.recursive_read_only,
         propagation,
         selinux_relabel: message.selinux_relabel,
     })
 }
 
+/// `image` and `image_sub_path`, which exclude `host_path` and whatever would write.
+fn image(at: &str, message: &v1::Mount) -> Result<Option<ImageVolume>, Failure> {
+    // A client that writes the field empty means none.
+    let Some(image) = message.image.as_ref().filter(|image| !image.image.is_empty() || message.host_path.is_empty())
+    else {
+        return match message.image_sub_path.is_empty() {
+            true => Ok(None),
+            false => Err(Failure::invalid(&format!("{at}.image_sub_path"), "needs image")),
+        };
+    };
+    if !message.host_path.is_empty() {
+        return Err(Failure::invalid(&format!("{at}.host_path"), "must be empty where image is given"));
+    }
+    if message.propagation != v1::MountPropagation::PropagationPrivate as i32 {
+        return Err(Failure::invalid(&format!("{at}.propagation"), "of an image must be private"));
+    }
+    Ok(Some(ImageVolume {
+        image: field::word(&format!("{at}.image.image"), &image.image)?,
+        image_ref: field::text(&format!("{at}.image.image_ref"), &image.image_ref)?,
+        sub_path: field::relative_path(&format!("{at}.image_sub_path"), &message.image_sub_path)?,
+    }))
+}
+
+fn options(at: &str, words: &[String], readonly: bool) -> Result<Vec<String>, Failure> {
+    bounded(at, words.len(), 2 * OPTIONS.len())?;
+    for (index, word) in words.iter().enumerate() {
+        let at = format!("{at}[{index}]");
+        let bare = if OPTIONS.contains(&word.as_str()) { word } else { word.strip_prefix('r').unwrap_or(word) };
+        if !OPTIONS.contains(&bare) {
+            return Err(Failure::invalid(
+                &at,
+                format_args!("{word:?} says nothing of a bind mount; known are {}", OPTIONS.join(", ")),
+            ));
+        }
+        if readonly && bare == "rw" {
+            return Err(Failure::invalid(&at, format_args!("{word:?} contradicts readonly")));
+        }
+    }
+    Ok(words.to_vec())
+}
+
+fn mappings(at: &str, message: &v1::Mount) -> Result<(Vec<oci::IdMapping>, Vec<oci::IdMapping>), Failure> {
+    let uids = ids(&format!("{at}.uidMappings"), &message.uid_mappings)?;
+    let gids = ids(&format!("{at}.gidMappings"), &message.gid_mappings)?;
+    match (uids.is_empty(), gids.is_empty()) {
+        (true, false) => Err(Failure::invalid(&format!("{at}.uidMappings"), "is needed beside gidMappings")),
+        (false, true) => Err(Failure::invalid(&format!("{at}.gidMappings"), "is needed beside uidMappings")),
+        _ => Ok((uids, gids)),
+    }
+}
+
+fn ids(at: &str, messages: &[v1::IdMapping]) -> Result<Vec<oci::IdMapping>, Failure> {
+    bounded(at, messages.len(), MAPPINGS_MAX)?;
+    let range = |(index, message): (usize, &v1::IdMapping)| {
+        let at = format!("{at}[{index}]");
+        let ends = [message.host_id, message.container_id].map(|first| first.checked_add(message.length));
+        if message.length == 0 || ends.contains(&None) {
+            return Err(Failure::invalid(
+                &format!("{at}.length"),
+                format_args!("{} ids from {} and {}", message.length, message.host_id, message.container_id),
+            ));
+        }
+        let v1::IdMapping { host_id, container_id, length } = *message;
+        Ok(oci::IdMapping { container_id, host_id, size: length })
+    };
+    messages.iter().enumerate().map(range).collect()
+}
+
 /// The devices of a container.
 pub(super) fn devices(at: &str, messages: &[v1::Device]) -> Result<Vec<DeviceMapping>, Failure> {
-    bounded(at, messages.len())?;
+    bounded(at, messages.len(), MAX)?;
     messages.iter().enumerate().map(|(index, message)| device(&format!("{at}[{index}]"), message)).collect()
 }
 
@@ -74,9 +165,9 @@ fn device(at: &str, message: &v1::Device) -> Result<DeviceMapping, Failure> {
     Ok(DeviceMapping { container_path, host_path, permissions: permissions.to_owned() })
 }
 
-fn bounded(at: &str, count: usize) -> Result<(), Failure> {
-    match count > MAX {
-        true => Err(Failure::invalid(at, format_args!("{count} entries; at most {MAX}"))),
+fn bounded(at: &str, count: usize, most: usize) -> Result<(), Failure> {
+    match count > most {
+        true => Err(Failure::invalid(at, format_args!("{count} entries; at most {most}"))),
         false => Ok(()),
     }
 }

@@ -6,8 +6,11 @@ use crate::Failure;
 
 const AT: &str = "config.linux.security_context";
 
-/// The security context of a container.
-pub(super) fn security(message: v1::LinuxContainerSecurityContext) -> Result<Security, Failure> {
+/// The security context of a container. One that is missing altogether hides what containers must not see by default; in
+/// one that is there, empty lists say that nothing is hidden (`procMount: Unmasked`).
+pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Result<Security, Failure> {
+    let missing = message.is_none();
+    let message = message.unwrap_or_default();
     let user = user(&message)?;
     let groups = format!("{AT}.supplemental_groups");
     let supplemental_groups =
@@ -38,8 +41,8 @@ pub(super) fn security(message: v1::LinuxContainerSecurityContext) -> Result<Sec
         seccomp,
         apparmor,
         selinux_label: selinux(message.selinux_options)?,
-        masked_paths: paths("masked_paths", message.masked_paths)?,
-        readonly_paths: paths("readonly_paths", message.readonly_paths)?,
+        masked_paths: paths("masked_paths", message.masked_paths, missing)?,
+        readonly_paths: paths("readonly_paths", message.readonly_paths, missing)?,
         pid,
         target,
     })
@@ -49,7 +52,11 @@ fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failu
     let uid = message.run_as_user.map(|id| field::id(&format!("{AT}.run_as_user"), id.value)).transpose()?;
     let gid = message.run_as_group.map(|id| field::id(&format!("{AT}.run_as_group"), id.value)).transpose()?;
     match (uid, message.run_as_username.as_str(), gid) {
-        (Some(uid), _, gid) => Ok(UserChoice::Uid { uid, gid }),
+        (Some(uid), "", gid) => Ok(UserChoice::Uid { uid, gid }),
+        (Some(_), name, _) => Err(Failure::invalid(
+            &format!("{AT}.run_as_username"),
+            format_args!("{name:?} beside run_as_user: only one of both can be given"),
+        )),
         (None, "", None) => Ok(UserChoice::Image),
         (None, "", Some(_)) => {
             Err(Failure::invalid(&format!("{AT}.run_as_group"), "needs run_as_user or run_as_username"))
@@ -61,7 +68,8 @@ fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failu
     }
 }
 
-/// The field, else its deprecated forerunner, else the default profile; nothing at all for a privileged container.
+/// The field, else its deprecated forerunner, else no filter, as the CRI has it (kubelet asks for `RuntimeDefault` where it
+/// wants it); nothing at all for a privileged container.
 fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice, Failure> {
     if message.privileged {
         return Ok(SeccompChoice::Unconfined);
@@ -69,16 +77,21 @@ fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice,
     if let Some(profile) = &message.seccomp {
         let at = format!("{AT}.seccomp");
         return Ok(match field::known(&format!("{at}.profile_type"), profile.profile_type)? {
-            ProfileType::RuntimeDefault => SeccompChoice::RuntimeDefault,
-            ProfileType::Unconfined => SeccompChoice::Unconfined,
             ProfileType::Localhost => localhost(&format!("{at}.localhost_ref"), &profile.localhost_ref)?,
+            other => {
+                no_reference(&at, profile)?;
+                match other {
+                    ProfileType::Unconfined => SeccompChoice::Unconfined,
+                    _ => SeccompChoice::RuntimeDefault,
+                }
+            }
         });
     }
     #[allow(deprecated)]
     let path = message.seccomp_profile_path.as_str();
     match path {
-        "" | "runtime/default" | "docker/default" => Ok(SeccompChoice::RuntimeDefault),
-        "unconfined" => Ok(SeccompChoice::Unconfined),
+        "" | "unconfined" => Ok(SeccompChoice::Unconfined),
+        "runtime/default" | "docker/default" => Ok(SeccompChoice::RuntimeDefault),
         other => match other.strip_prefix("localhost/") {
             Some(path) => localhost(&format!("{AT}.seccomp_profile_path"), path),
             None => Err(Failure::invalid(
@@ -86,6 +99,14 @@ fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice,
                 format_args!("{other:?} is not runtime/default, unconfined or localhost/<path>"),
             )),
         },
+    }
+}
+
+/// `localhost_ref` "must only be set" for `Localhost`.
+fn no_reference(at: &str, profile: &v1::SecurityProfile) -> Result<(), Failure> {
+    match profile.localhost_ref.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::invalid(&format!("{at}.localhost_ref"), "is for profile_type Localhost only")),
     }
 }
 
@@ -101,8 +122,8 @@ fn apparmor(message: &v1::LinuxContainerSecurityContext) -> Result<Option<String
     if let Some(profile) = &message.apparmor {
         let at = format!("{AT}.apparmor");
         return match field::known(&format!("{at}.profile_type"), profile.profile_type)? {
-            ProfileType::RuntimeDefault => Ok(None),
-            ProfileType::Unconfined => Ok(Some("unconfined".to_owned())),
+            ProfileType::RuntimeDefault => no_reference(&at, profile).map(|()| None),
+            ProfileType::Unconfined => no_reference(&at, profile).map(|()| Some("unconfined".to_owned())),
             ProfileType::Localhost => {
                 let name = profile.localhost_ref.strip_prefix("localhost/").unwrap_or(&profile.localhost_ref);
                 field::word(&format!("{at}.localhost_ref"), name).map(Some)
@@ -139,9 +160,9 @@ fn selinux(options: Option<v1::SeLinuxOption>) -> Result<Option<String>, Failure
     Ok(Some(format!("{user}:{role}:{kind}:{level}")))
 }
 
-fn paths(name: &str, values: Vec<String>) -> Result<Vec<String>, Failure> {
+fn paths(name: &str, values: Vec<String>, missing: bool) -> Result<Option<Vec<String>>, Failure> {
     for (index, value) in values.iter().enumerate() {
         field::absolute_path(&format!("{AT}.{name}[{index}]"), value)?;
     }
-    Ok(values)
+    Ok((!missing).then_some(values))
 }

@@ -176,11 +176,13 @@ fn users_are_ids_or_names() {
 
 #[test]
 #[allow(deprecated)]
-fn seccomp_defaults_to_the_default_profile() {
+fn seccomp_is_off_unless_it_is_asked_for() {
     let choice = |change: fn(&mut v1::LinuxContainerSecurityContext)| {
         container(with_security(change)).expect("valid").security.seccomp
     };
-    assert_eq!(choice(|_| {}), SeccompChoice::RuntimeDefault);
+    assert_eq!(choice(|_| {}), SeccompChoice::Unconfined);
+    assert_eq!(choice(|s| s.seccomp = Some(v1::SecurityProfile::default())), SeccompChoice::RuntimeDefault);
+    assert_eq!(choice(|s| s.seccomp_profile_path = "runtime/default".into()), SeccompChoice::RuntimeDefault);
     assert_eq!(choice(|s| s.privileged = true), SeccompChoice::Unconfined);
     assert_eq!(
         choice(|s| s.seccomp_profile_path = "localhost//p.json".into()),

@@ -19,7 +19,7 @@ pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome
         features: Some(v1::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
-            mount_options: false,
+            mount_options: true,
         }),
     })
 }

@@ -98,9 +98,21 @@ pub(super) fn mount(volume: &Volume) -> v1::Mount {
         readonly: volume.readonly,
         selinux_relabel: volume.selinux_relabel,
         propagation: propagation.into(),
+        uid_mappings: volume.uid_mappings.iter().map(mapping).collect(),
+        gid_mappings: volume.gid_mappings.iter().map(mapping).collect(),
         recursive_read_only: volume.recursive_readonly,
-        ..Default::default()
+        image: volume.image.as_ref().map(|image| v1::ImageSpec {
+            image: image.image.clone(),
+            image_ref: image.image_ref.clone(),
+            ..Default::default()
+        }),
+        image_sub_path: volume.image.as_ref().map(|i| i.sub_path.display().to_string()).unwrap_or_default(),
+        mount_options: volume.options.clone(),
     }
+}
+
+fn mapping(mapping: &oci::IdMapping) -> v1::IdMapping {
+    v1::IdMapping { host_id: mapping.host_id, container_id: mapping.container_id, length: mapping.size }
 }
 
 /// The limits as they are, in the CRI's terms: 0 for what was not said.

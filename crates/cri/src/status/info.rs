@@ -104,7 +104,10 @@ fn container_config(config: &ContainerConfig) -> Value {
         .iter()
         .map(|v| {
             json!({"container_path": v.container_path, "host_path": v.host_path, "readonly": v.readonly,
-                "propagation": answer::mount(v).propagation().as_str_name()})
+                "propagation": answer::mount(v).propagation().as_str_name(), "recursive_read_only": v.recursive_readonly,
+                "selinux_relabel": v.selinux_relabel, "mount_options": v.options, "uidMappings": v.uid_mappings,
+                "gidMappings": v.gid_mappings, "image": v.image.as_ref().map(|image| json!({"image": image.image})),
+                "image_sub_path": v.image.as_ref().map(|image| &image.sub_path)})
         })
         .collect();
     let devices: Vec<Value> = config
@@ -121,6 +124,7 @@ fn container_config(config: &ContainerConfig) -> Value {
         "envs": config.env.iter().map(|(key, value)| json!({"key": key, "value": value})).collect::<Vec<_>>(),
         "mounts": mounts,
         "devices": devices,
+        "CDI_devices": config.cdi_devices.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
         "labels": config.labels,
         "annotations": config.annotations,
         "log_path": config.log_path,

@@ -5,6 +5,7 @@
 
 mod mount;
 mod sampling;
+mod volume;
 
 use std::{
     fs,
@@ -16,15 +17,25 @@ use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::sampling::{Sampler, start as start_sampling};
-use crate::{Digest, Error, Store, Usage, error::at, state::Snapshot, store::Inner, unpack::remove_path};
+use crate::{
+    Digest, Error, Store, Usage,
+    error::at,
+    state::{MountedImage, Snapshot},
+    store::Inner,
+    unpack::remove_path,
+};
 
 /// Most bytes of a record.
-const RECORD_MAX: u64 = 4096;
+const RECORD_MAX: u64 = 1 << 20;
+/// Name of a layer without files.
+const EMPTY: &str = "empty";
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     image: Digest,
     top: Option<Digest>,
+    #[serde(default)]
+    volumes: Vec<MountedImage>,
 }
 
 impl Store {
@@ -49,7 +60,7 @@ impl Store {
             }
             let known = state.images.get(&id).ok_or_else(|| name(Error::not_found("it was just removed")))?;
             let top = known.record.layers.last().map(|layer| layer.chain.clone());
-            let snapshot = Snapshot { image: id, top, usage: Usage::default() };
+            let snapshot = Snapshot { image: id, top, volumes: Vec::new(), usage: Usage::default() };
             // From here on its layers are in use.
             state.snapshots.insert(key.to_owned(), snapshot.clone());
             snapshot
@@ -81,7 +92,7 @@ impl Store {
         };
         let mut lower: Vec<PathBuf> = layers.iter().rev().map(|layer| self.inner.layer_path(layer)).collect();
         if lower.is_empty() {
-            lower.push(self.inner.empty_layer()?);
+            lower.push(self.inner.empty_layer(EMPTY)?);
         }
         mount::overlay(key, &lower, &self.inner.snapshot_path(key), readonly)
     }
@@ -98,7 +109,7 @@ impl Store {
         let orphaned = {
             let mut state = self.inner.state.lock();
             let Some(snapshot) = state.snapshots.remove(key) else { return Ok(()) };
-            !state.images.contains_key(&snapshot.image)
+            snapshot.images().any(|image| !state.images.contains_key(image))
         };
         if orphaned { self.inner.collect() } else { Ok(()) }
     }
@@ -164,15 +175,12 @@ impl Inner {
             let mode = fs::Permissions::from_mode(like.mode() & 0o7777);
             fs::set_permissions(&upper, mode).map_err(at("set the mode of", &upper))?;
         }
-        let record = Record { image: snapshot.image.clone(), top: snapshot.top.clone() };
-        let path = dir.join("record.json");
-        let text = serde_json::to_vec(&record).map_err(at("encode", &path))?;
-        fs::write(&path, text).map_err(at("write", &path))
+        write_record(dir, snapshot)
     }
 
     /// What stands below an image without layers: overlayfs wants one.
-    fn empty_layer(&self) -> Result<PathBuf, Error> {
-        let path = self.root.join("layers/empty");
+    fn empty_layer(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.root.join("layers").join(name);
         match fs::DirBuilder::new().mode(0o755).create(&path) {
             Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => Err(at("create", &path)(cause)),
             _ => Ok(path),
@@ -188,13 +196,22 @@ pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
         let record = read_record(&entry.path());
         match (entry.file_name().into_string(), record, rebooted) {
             (Ok(key), Some(record), false) => {
-                let snapshot = Snapshot { image: record.image, top: record.top, usage: Usage::default() };
+                let Record { image, top, volumes } = record;
+                let snapshot = Snapshot { image, top, volumes, usage: Usage::default() };
                 store.state.lock().snapshots.insert(key, snapshot);
             }
             _ => store.trash.take(&entry.path())?,
         }
     }
     Ok(())
+}
+
+fn write_record(dir: &Path, snapshot: &Snapshot) -> Result<(), Error> {
+    let Snapshot { image, top, volumes, .. } = snapshot.clone();
+    let (beside, path) = (dir.join("record.new"), dir.join("record.json"));
+    let text = serde_json::to_vec(&Record { image, top, volumes }).map_err(at("encode", &path))?;
+    fs::write(&beside, text).map_err(at("write", &beside))?;
+    fs::rename(&beside, &path).map_err(at("rename to", &path))
 }
 
 fn read_record(dir: &Path) -> Option<Record> {

@@ -60,7 +60,7 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn open_layers(lower: &[PathBuf]) -> Result<Vec<OwnedFd>, (&PathBuf, Errno)> {
+pub(super) fn open_layers(lower: &[PathBuf]) -> Result<Vec<OwnedFd>, (&PathBuf, Errno)> {
     lower.iter().map(|path| open(path).map_err(|cause| (path, cause))).collect()
 }
 
@@ -78,7 +78,7 @@ fn by_descriptor(folder: &OwnedFd) -> String {
 }
 
 /// One by one (`lowerdir+`, Linux 6.8), else all in one value, as short as can be.
-fn set_layers(overlay: &OwnedFd, lower: &[PathBuf], opened: &[OwnedFd]) -> Result<(), (String, Errno)> {
+pub(super) fn set_layers(overlay: &OwnedFd, lower: &[PathBuf], opened: &[OwnedFd]) -> Result<(), (String, Errno)> {
     for (at, (path, folder)) in lower.iter().zip(opened).enumerate() {
         match set_folder(overlay, "lowerdir+", path, folder) {
             Ok(()) => {}

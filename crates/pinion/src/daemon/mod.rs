@@ -144,5 +144,8 @@ fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         },
         netns_pool: network.pool,
         default_runtime_handler: String::new(),
+        cdi_dirs: config.cdi.dirs.clone(),
+        device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
+        log_line_max: config.containers.log_line_max,
     }
 }

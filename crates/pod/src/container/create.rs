@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, end,
+    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, end, image_volume,
     prepare::{self, Prepared},
     remove::take_away,
 };
@@ -53,7 +53,7 @@ pub(crate) async fn create(engine: &Arc<Inner>, sandbox: &str, config: Container
         Claim::Making(running) => running.await,
         Claim::Made(id) => same(engine, id, &config),
     };
-    outcome.map_err(|e| e.during(told))
+    outcome.map_err(|e| image_volume::lead(e.during(told)))
 }
 
 /// A caller that repeats itself gets what it has; another container of that name is a conflict.
@@ -72,6 +72,11 @@ fn same(engine: &Inner, id: String, config: &ContainerConfig) -> Result<String, 
 async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<ContainerConfig>) -> Result<String, Error> {
     let _making = engine.making.read().await;
     let _open = sandbox.gate.read().await;
+    if config.security.privileged && !sandbox.config().privileged {
+        return Err(Error::invalid(
+            "config.linux.security_context.privileged: the pod was not made for privileged containers",
+        ));
+    }
     if !sandbox.is_ready() {
         return Err(Error::state(format!("the pod is not ready: {}", sandbox.record().stage)));
     }
@@ -143,7 +148,7 @@ async fn set_up(
         container: container.id().to_owned(),
         sandbox: sandbox.id().to_owned(),
         spec,
-        log: LogOptions::default(),
+        log: LogOptions { line_max: engine.config.log_line_max },
     };
     let made = engine.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await?;
     failpoint::reach("container.made");

@@ -8,8 +8,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use tracing::debug_span;
 
 use super::{
-    Container, ContainerConfig, SPEC,
+    Container, ContainerConfig, SPEC, Volume, cdi_devices,
     identity::Accounts,
+    image_volume,
     spec::{self, Facts, Mounts, Sources},
     stdio::{self, Stdio},
     volume,
@@ -41,6 +42,7 @@ pub(crate) fn prepare(
     let user =
         accounts.resolve(&security.user, &image.config.user, &security.supplemental_groups, security.groups_policy)?;
     let hostname = hostname(engine, sandbox);
+    let edits = cdi_devices::edits(engine, config)?;
     let facts = Facts {
         metadata: &container.metadata,
         sandbox: sandbox.config(),
@@ -48,9 +50,11 @@ pub(crate) fn prepare(
         user,
         hostname: &hostname,
         nofile: engine.nofile.clone(),
+        edits: &edits,
+        own_devices: engine.config.device_ownership_from_security_context,
     };
     let process = spec::process(&facts)?;
-    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container))?;
+    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container, &edits))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
     engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
     container.resolved(spec.process.clone().unwrap_or_default());
@@ -81,7 +85,7 @@ fn rootfs(engine: &Inner, container: &Container, image: &Image) -> Result<OwnedF
     Ok(engine.images.mount(container.id(), false)?)
 }
 
-fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container) -> Result<Mounts, Error> {
+fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, edits: &cdi::Edits) -> Result<Mounts, Error> {
     let config = container.config();
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
@@ -90,7 +94,11 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container) -> Result<Mo
         None => volume::open_file(std::path::Path::new("/dev/shm"), false),
     };
     let file = |name: &str| volume::open_file(&folder.join(name), readonly);
-    Mounts::new(config, &Sources { shm: &shm, file: &file, volume: &volume::open })
+    let open = |volume: &Volume| match &volume.image {
+        Some(image) => image_volume::open(engine, container, volume, image),
+        None => volume::open(volume),
+    };
+    Mounts::new(config, cdi_devices::mounts(edits)?, &Sources { shm: &shm, file: &file, volume: &open })
 }
 
 fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {

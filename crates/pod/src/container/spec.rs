@@ -6,14 +6,16 @@ mod devices;
 mod masks;
 mod mounts;
 
+use std::collections::BTreeMap;
+
 use image::ImageConfig;
-use oci::{Linux, Namespace, NamespaceType, Process, Rlimit, Root, Spec, User};
+use oci::{Hooks, Linux, Namespace, NamespaceType, NetDevice, Process, Rlimit, Root, Spec, User};
 
 use super::{ContainerConfig, ContainerMetadata};
 use crate::{Error, PidMode, SandboxConfig, SharedMode};
 
 pub(crate) use arguments::{absolute, set};
-pub(super) use mounts::{Mounts, Sources};
+pub(super) use mounts::{Extra, Mounts, Sources};
 
 /// What the spec is made of.
 pub(super) struct Facts<'a> {
@@ -25,6 +27,10 @@ pub(super) struct Facts<'a> {
     pub(super) hostname: &'a str,
     /// RLIMIT_NOFILE that this process was started with: its own is raised, its containers' is not.
     pub(super) nofile: Rlimit,
+    /// What its CDI devices need.
+    pub(super) edits: &'a cdi::Edits,
+    /// Whether devices belong to the container's user.
+    pub(super) own_devices: bool,
 }
 
 impl Facts<'_> {
@@ -49,14 +55,24 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
             config.user_specified_image
         )));
     }
+    let mut env = arguments::environment(config, facts.image, facts.hostname);
+    for entry in &facts.edits.env {
+        arguments::set(&mut env, entry.clone());
+    }
+    let mut user = facts.user.clone();
+    for gid in &facts.edits.additional_gids {
+        if !user.additional_gids.contains(gid) {
+            user.additional_gids.push(*gid);
+        }
+    }
     let cwd = config.working_dir.clone().filter(|dir| !dir.is_empty());
     let cwd = cwd.or_else(|| Some(facts.image.working_dir.clone()).filter(|dir| !dir.is_empty()));
     Ok(Process {
         terminal: config.tty,
         console_size: None,
-        user: facts.user.clone(),
+        user,
         args,
-        env: arguments::environment(config, facts.image, facts.hostname),
+        env,
         cwd: arguments::absolute(&cwd.unwrap_or_default()),
         capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)),
         rlimits: vec![facts.nofile.clone()],
@@ -72,7 +88,7 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
 pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>) -> Result<Spec, Error> {
     let config = facts.config();
     let security = &config.security;
-    let (devices, rules) = devices::devices(config)?;
+    let (devices, rules) = devices::devices(facts)?;
     let mut resources = config.resources.clone();
     resources.devices = rules;
     let linux = Linux {
@@ -83,6 +99,8 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
         masked_paths: masks::masked(security),
         readonly_paths: masks::readonly(security),
         rootfs_propagation: None,
+        intel_rdt: facts.edits.intel_rdt.as_ref().map(cdi::IntelRdt::to_oci),
+        net_devices: net_devices(facts.edits),
         ..Linux::default()
     };
     Ok(Spec {
@@ -90,9 +108,24 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
         process: Some(process),
         root: Some(Root { path: "rootfs".into(), readonly: security.readonly_rootfs }),
         mounts,
+        hooks: hooks(facts.edits),
         linux: Some(linux),
         ..Spec::default()
     })
+}
+
+fn hooks(edits: &cdi::Edits) -> Option<Hooks> {
+    let mut hooks = Hooks::default();
+    for hook in &edits.hooks {
+        hook.list(&mut hooks).push(hook.to_oci());
+    }
+    (!edits.hooks.is_empty()).then_some(hooks)
+}
+
+fn net_devices(edits: &cdi::Edits) -> BTreeMap<String, NetDevice> {
+    let device =
+        |device: &cdi::NetDevice| (device.host_interface_name.clone(), NetDevice { name: Some(device.name.clone()) });
+    edits.net_devices.iter().map(device).collect()
 }
 
 /// New ones and, for those that a descriptor is given for, joined ones; what is not named is the node's.

@@ -28,7 +28,7 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
             &"bidirectional propagation, but it is not on a shared mount; run `mount --make-shared` on that mount",
         )));
     }
-    let tree = clone(&volume.host_path).map_err(|errno| match errno {
+    let tree = clone(&volume.host_path, Depth::All).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => Error::invalid(told(&"it does not exist on the node; create it first")),
         errno => Error::internal(told(&errno)),
     })?;
@@ -54,7 +54,7 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
 /// A file of our own, private.
 pub(crate) fn open_file(path: &Path, readonly: bool) -> Result<OwnedFd, Error> {
     let told = format!("clone {}", path.display());
-    let tree = clone(path).map_err(failed(&told))?;
+    let tree = clone(path, Depth::All).map_err(failed(&told))?;
     let mut attributes =
         MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..MountAttributes::default() };
     if readonly {
@@ -99,8 +99,21 @@ pub(crate) fn detach(point: &Path) -> Result<(), Error> {
     }
 }
 
-fn clone(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE;
+/// How much is cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// What is mounted there.
+    Top,
+    /// And all that is mounted below.
+    All,
+}
+
+/// A path of the node as a detached mount.
+pub(crate) fn clone(path: &Path, depth: Depth) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE;
+    if depth == Depth::All {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
     open_tree(CWD, path, flags)
 }
 

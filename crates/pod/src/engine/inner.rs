@@ -13,7 +13,7 @@ use tokio::sync::RwLock;
 
 use crate::{
     Config, Error, Name, container::Container, error::failed, filter::Filters, identifier, monitor::Monitor,
-    names::Names, sandbox::Sandbox, state::Records,
+    names::Names, sandbox::Sandbox, state::Records, stats::Sampler,
 };
 
 /// Sandbox id, name, attempt.
@@ -28,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) pins: netns::PinDir,
     pub(crate) trees: Hierarchies,
     pub(crate) filters: Filters,
+    pub(crate) cdi: cdi::Registry,
     pub(crate) monitor: Monitor,
     pub(crate) records: Records,
     /// While it lives no other daemon works on this state folder.
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) nofile: Rlimit,
     pub(crate) sandbox_names: Names<Name>,
     pub(crate) container_names: Names<ContainerName>,
+    pub(crate) stats: Sampler,
     /// Read by whoever makes something, written by the reconciler.
     pub(crate) making: RwLock<()>,
     pub(crate) sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
@@ -83,6 +85,7 @@ impl Inner {
     pub(crate) fn forget_sandbox(&self, sandbox: &Sandbox) {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox.id());
         self.sandbox_names.free_of(&sandbox.config().name, sandbox.id());
+        self.stats.forget(sandbox.id());
         self.records.events().sandbox_gone(sandbox);
     }
 
@@ -90,6 +93,7 @@ impl Inner {
     pub(crate) fn forget_container(&self, container: &Container) {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner).remove(container.id());
         self.container_names.free_of(&name_of(container), container.id());
+        self.stats.forget(container.id());
         self.records.events().container_gone(container);
     }
 

@@ -117,7 +117,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
         cgroup: container.metadata.cgroup.clone(),
         pid: record.pid,
         start_time: record.start_time,
-        log: LogOptions::default(),
+        log: LogOptions { line_max: engine.config.log_line_max },
         state: HoldingState::Running,
     };
     engine.monitor.adopt(Held::new(holding, files)).await

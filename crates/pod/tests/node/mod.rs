@@ -125,6 +125,9 @@ impl Node {
             registries: Registries::default(),
             netns_pool: 2,
             default_runtime_handler: String::new(),
+            cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
+            device_ownership_from_security_context: false,
+            log_line_max: 16 << 10,
         };
         Self { dir, config, mounts: mounts(), _owned: owned }
     }

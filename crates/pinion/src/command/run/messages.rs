@@ -139,6 +139,7 @@ fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
         readonly_rootfs: args.read_only,
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READONLY),
+        seccomp: Some(v1::SecurityProfile::default()),
         ..Default::default()
     };
     let id = |text: &str| text.parse().ok().map(|value| v1::Int64Value { value });

@@ -22,33 +22,85 @@ pub(crate) struct Sources<'a> {
     pub(crate) volume: &'a dyn Fn(&crate::Volume) -> Result<OwnedFd, Error>,
 }
 
+/// Something that the request did not name: an entry of the spec, and its tree where it is a bind mount.
+#[derive(Debug)]
+pub(crate) struct Extra {
+    pub(crate) entry: Mount,
+    pub(crate) tree: Option<OwnedFd>,
+}
+
+/// What is mounted beside the defaults.
+enum More<'a> {
+    Volume(&'a crate::Volume),
+    Extra(Extra),
+}
+
+impl More<'_> {
+    fn destination(&self) -> &str {
+        match self {
+            Self::Volume(volume) => &volume.container_path,
+            Self::Extra(extra) => &extra.entry.destination,
+        }
+    }
+}
+
 impl Mounts {
-    pub(crate) fn new(config: &ContainerConfig, sources: &Sources<'_>) -> Result<Self, Error> {
-        let covered: HashSet<String> = config.volumes.iter().map(|v| normal(&v.container_path)).collect();
-        let readonly = config.security.readonly_rootfs;
+    /// `extras` replace what the request mounts at the same path.
+    pub(crate) fn new(config: &ContainerConfig, extras: Vec<Extra>, sources: &Sources<'_>) -> Result<Self, Error> {
         let mut mounts = Self::default();
+        let replaced: HashSet<String> = extras.iter().map(|extra| normal(&extra.entry.destination)).collect();
+        let volumes = config.volumes.iter().filter(|volume| !replaced.contains(&normal(&volume.container_path)));
+        let mut more: Vec<More<'_>> = volumes.map(More::Volume).chain(extras.into_iter().map(More::Extra)).collect();
+        let covered: HashSet<String> = more.iter().map(|more| normal(more.destination())).collect();
+        mounts.defaults(config, &covered, sources)?;
+        more.sort_by_key(|more| normal(more.destination()).matches('/').count());
+        for more in more {
+            match more {
+                More::Volume(volume) => mounts.volume(volume, (sources.volume)(volume)?),
+                More::Extra(Extra { entry, tree }) => {
+                    mounts.files.extend(tree.map(|tree| (mounts.entries.len() as u32, tree)));
+                    mounts.entries.push(entry);
+                }
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// What every container has, but for what is covered.
+    fn defaults(
+        &mut self,
+        config: &ContainerConfig,
+        covered: &HashSet<String>,
+        sources: &Sources<'_>,
+    ) -> Result<(), Error> {
         for mount in default(config.security.privileged) {
             if !covered.contains(&mount.destination) {
-                mounts.entries.push(mount);
+                self.entries.push(mount);
             }
         }
         if !covered.contains("/dev/shm") {
-            mounts.bind("/dev/shm", "shm", vec!["rbind".into(), "rprivate".into()], (sources.shm)()?);
+            self.bind("/dev/shm", "shm", vec!["rbind".into(), "rprivate".into()], (sources.shm)()?);
         }
+        let access = if config.security.readonly_rootfs { "ro" } else { "rw" };
         for (name, path) in crate::sandbox::SHARED_FILES {
             if !covered.contains(path) {
-                let access = if readonly { "ro" } else { "rw" };
                 let options = vec!["rbind".into(), "rprivate".into(), access.into()];
-                mounts.bind(path, name, options, (sources.file)(name)?);
+                self.bind(path, name, options, (sources.file)(name)?);
             }
         }
-        let mut volumes: Vec<_> = config.volumes.iter().collect();
-        volumes.sort_by_key(|volume| normal(&volume.container_path).matches('/').count());
-        for volume in volumes {
-            let tree = (sources.volume)(volume)?;
-            mounts.bind(&volume.container_path, &volume.host_path.to_string_lossy(), options(volume), tree);
+        Ok(())
+    }
+
+    fn volume(&mut self, volume: &crate::Volume, tree: OwnedFd) {
+        let source = match &volume.image {
+            Some(image) => image.image.clone(),
+            None => volume.host_path.to_string_lossy().into_owned(),
+        };
+        self.bind(&volume.container_path, &source, options(volume), tree);
+        if let Some(entry) = self.entries.last_mut() {
+            entry.uid_mappings.clone_from(&volume.uid_mappings);
+            entry.gid_mappings.clone_from(&volume.gid_mappings);
         }
-        Ok(mounts)
     }
 
     fn bind(&mut self, destination: &str, source: &str, options: Vec<String>, tree: OwnedFd) {
@@ -74,11 +126,12 @@ fn options(volume: &crate::Volume) -> Vec<String> {
         (true, false) => "ro",
         (false, _) => "rw",
     };
-    ["rbind", propagation, access].map(str::to_owned).to_vec()
+    let asked = volume.options.iter().cloned();
+    ["rbind", propagation, access].map(str::to_owned).into_iter().chain(asked).collect()
 }
 
 /// `/a//b/` is `/a/b`.
-fn normal(path: &str) -> String {
+pub(crate) fn normal(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("/{}", parts.join("/"))
 }

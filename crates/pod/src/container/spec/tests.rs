@@ -89,10 +89,20 @@ fn made(config: ContainerConfig, image: &ImageConfig) -> Result<Spec, Error> {
     };
     let nofile = Rlimit { kind: "RLIMIT_NOFILE".into(), soft: 1024, hard: 4096 };
     let sandbox = sandbox();
-    let facts = Facts { metadata: &metadata, sandbox: &sandbox, image, user: User::default(), hostname: "h", nofile };
+    let edits = cdi::Edits::default();
+    let facts = Facts {
+        metadata: &metadata,
+        sandbox: &sandbox,
+        image,
+        user: User::default(),
+        hostname: "h",
+        nofile,
+        edits: &edits,
+        own_devices: false,
+    };
     let file = || std::fs::File::open("/dev/null").map(Into::into).map_err(|e| Error::internal(e.to_string()));
     let sources = Sources { shm: &file, file: &|_| file(), volume: &|_| file() };
-    let mounts = Mounts::new(&metadata.config, &sources)?;
+    let mounts = Mounts::new(&metadata.config, Vec::new(), &sources)?;
     let process = process(&facts)?;
     build(&facts, process, mounts.entries)
 }

@@ -1,0 +1,200 @@
+//! All files of all folders, and who wins where two describe one device.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    Edits, Error, Name,
+    file::{self, Mark},
+    spec::Spec,
+};
+
+/// Most files of one folder.
+const MOST: usize = 4096;
+
+/// See the module and the crate.
+#[derive(Debug)]
+pub struct Registry {
+    folders: Vec<PathBuf>,
+    known: Mutex<Known>,
+}
+
+/// A file as it was read, by its path.
+#[derive(Debug)]
+struct Read {
+    mark: Option<Mark>,
+    spec: Result<Arc<Spec>, String>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    files: HashMap<PathBuf, Read>,
+    /// What could not be listed.
+    folders: BTreeMap<PathBuf, String>,
+    devices: BTreeMap<Name, Found>,
+}
+
+#[derive(Debug, Clone)]
+enum Found {
+    Once { file: PathBuf, spec: Arc<Spec>, at: usize, priority: usize },
+    Twice { files: Vec<PathBuf>, priority: usize },
+}
+
+impl Registry {
+    /// Of these folders, the one with the highest priority last. None of them has to be there. Reads nothing yet.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self { folders, known: Mutex::default() }
+    }
+
+    /// What containers with these devices get, by the files as they are now. Blocks.
+    ///
+    /// # Errors
+    /// The first device that is not known or in conflict. A broken file is named only where the device may have been in it.
+    pub fn resolve(&self, names: &[Name]) -> Result<Edits, Error> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut known);
+        let mut edits = Edits::default();
+        let mut files: BTreeSet<&Path> = BTreeSet::new();
+        for name in names {
+            match known.devices.get(name) {
+                Some(Found::Once { file, spec, at, .. }) => {
+                    if files.insert(file) {
+                        edits.add(&spec.container_edits);
+                    }
+                    edits.add(&spec.devices[*at].container_edits);
+                }
+                Some(Found::Twice { files, .. }) => {
+                    let files = files.iter().map(|file| file.display().to_string()).collect();
+                    return Err(Error::Conflict { name: name.to_string(), files });
+                }
+                None => return Err(Error::Unknown { name: name.to_string(), why: self.why(&known, name) }),
+            }
+        }
+        Ok(edits)
+    }
+
+    /// Full names of all devices that can be had now.
+    pub fn devices(&self) -> Vec<String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut known);
+        let once = known.devices.iter().filter(|(_, found)| matches!(found, Found::Once { .. }));
+        once.map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// Files and folders that cannot be read, and why; devices in conflict.
+    pub fn problems(&self) -> BTreeMap<String, String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut known);
+        let mut problems = BTreeMap::new();
+        for (folder, why) in &known.folders {
+            problems.insert(folder.display().to_string(), why.clone());
+        }
+        for (path, file) in &known.files {
+            if let Err(why) = &file.spec {
+                problems.insert(path.display().to_string(), why.clone());
+            }
+        }
+        for (name, found) in &known.devices {
+            if let Found::Twice { files, .. } = found {
+                let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                problems.insert(name.to_string(), format!("described twice, in {}", files.join(" and ")));
+            }
+        }
+        problems
+    }
+
+    fn why(&self, known: &Known, name: &Name) -> String {
+        let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        let mut why = match known.devices.keys().find(|other| other.kind() == name.kind()) {
+            Some(_) => format!("of {} there are others in {}", name.kind(), folders.join(", ")),
+            None => format!("no file in {} is of kind {}", folders.join(", "), name.kind()),
+        };
+        let mut broken: Vec<_> =
+            known.files.iter().filter_map(|(path, file)| Some((path, file.spec.as_ref().err()?))).collect();
+        broken.sort();
+        if let Some((path, reason)) = broken.first() {
+            why += &format!("; {} cannot be read: {reason}", path.display());
+        }
+        why
+    }
+
+    /// Reads what changed, and decides again who has what if anything did.
+    fn refresh(&self, known: &mut Known) {
+        let mut there: Vec<(PathBuf, usize)> = Vec::new();
+        let mut folders = BTreeMap::new();
+        for (priority, folder) in self.folders.iter().enumerate() {
+            match list(folder) {
+                Ok(files) => there.extend(files.into_iter().map(|file| (file, priority))),
+                Err(why) => drop(folders.insert(folder.clone(), why)),
+            }
+        }
+        let before = known.files.len();
+        known.files.retain(|path, _| there.iter().any(|(file, _)| file == path));
+        let mut changed = known.files.len() != before;
+        known.folders = folders;
+        for (path, _) in &there {
+            // Looked at before it is read: what changes in between is seen by the next look.
+            let mark = Mark::of(path);
+            if mark.is_some() && known.files.get(path).is_some_and(|read| read.mark == mark) {
+                continue;
+            }
+            changed = true;
+            known.files.insert(path.clone(), Read { mark, spec: file::read(path).map(Arc::new) });
+        }
+        if changed {
+            known.devices = decide(&known.files, &there);
+        }
+    }
+}
+
+/// `.json` and `.yaml`, sorted.
+fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let known = path.extension().is_some_and(|extension| extension == "json" || extension == "yaml");
+        if known && !path.is_dir() {
+            files.push(path);
+        }
+        if files.len() > MOST {
+            return Err(format!("it has more than {MOST} files"));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A later folder hides an earlier one; two files of one folder hide each other.
+fn decide(files: &HashMap<PathBuf, Read>, there: &[(PathBuf, usize)]) -> BTreeMap<Name, Found> {
+    let mut devices: BTreeMap<Name, Found> = BTreeMap::new();
+    for (path, priority) in there {
+        let Some(Ok(spec)) = files.get(path).map(|read| &read.spec) else { continue };
+        for (at, device) in spec.devices.iter().enumerate() {
+            let name = Name::of(&spec.kind, &device.name);
+            let once = Found::Once { file: path.clone(), spec: Arc::clone(spec), at, priority: *priority };
+            let found = match devices.remove(&name) {
+                Some(Found::Once { file, priority: other, .. }) if other == *priority => {
+                    Found::Twice { files: vec![file, path.clone()], priority: *priority }
+                }
+                Some(Found::Twice { mut files, priority: other }) if other == *priority => {
+                    files.push(path.clone());
+                    Found::Twice { files, priority: other }
+                }
+                _ => once,
+            };
+            devices.insert(name, found);
+        }
+    }
+    devices
+}
+
+#[cfg(test)]
+mod tests;

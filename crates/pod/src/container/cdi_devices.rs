@@ -1,0 +1,55 @@
+//! What the CDI devices of a request need.
+
+use oci::Mount;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags};
+use syscall::mount_attributes::MountAttributes;
+
+use super::{
+    ContainerConfig,
+    spec::Extra,
+    volume::{self, Depth},
+};
+use crate::{Error, engine::Inner, error::failed};
+
+/// By the files as they are now. Blocks.
+pub(super) fn edits(engine: &Inner, config: &ContainerConfig) -> Result<cdi::Edits, Error> {
+    if config.cdi_devices.is_empty() {
+        return Ok(cdi::Edits::default());
+    }
+    let invalid = |e: cdi::Error| Error::invalid(e.to_string());
+    let names: Result<Vec<_>, _> = config.cdi_devices.iter().map(|name| cdi::Name::parse(name)).collect();
+    engine.cdi.resolve(&names.map_err(invalid)?).map_err(invalid)
+}
+
+/// Their mounts, opened on the node; the last of a path counts.
+pub(super) fn mounts(edits: &cdi::Edits) -> Result<Vec<Extra>, Error> {
+    let mut extras: Vec<Extra> = Vec::new();
+    for mount in &edits.mounts {
+        let entry = mount.to_oci();
+        let tree = match mount.is_bind() {
+            true => Some(open(&entry).map_err(|e| e.during(format_args!("CDI mount on {}", entry.destination)))?),
+            false => None,
+        };
+        extras.retain(|extra| extra.entry.destination != entry.destination);
+        extras.push(Extra { entry, tree });
+    }
+    Ok(extras)
+}
+
+fn open(entry: &Mount) -> Result<rustix::fd::OwnedFd, Error> {
+    let source = entry.source.as_deref().unwrap_or_default();
+    let said = |word: &str| entry.options.iter().any(|option| option.strip_prefix('r').unwrap_or(option) == word);
+    let depth = if entry.options.iter().any(|word| word == "rbind") { Depth::All } else { Depth::Top };
+    let tree = volume::clone(source.as_ref(), depth)
+        .map_err(|errno| Error::invalid(format!("{source} on the node: {errno}")))?;
+    let propagation = match (said("shared"), said("slave")) {
+        // The clone is in the peer group of what it was cloned from.
+        (true, _) => return Ok(tree),
+        (_, true) => MountPropagationFlags::DOWNSTREAM,
+        _ => MountPropagationFlags::PRIVATE,
+    };
+    let attributes =
+        MountAttributes { propagation: Some(propagation), set: MountAttrFlags::empty(), ..MountAttributes::default() };
+    attributes.apply(&tree, true).map_err(failed(format_args!("set the propagation of {source}")))?;
+    Ok(tree)
+}
