@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    Config, ContainerConfig, ContainerStats, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig,
-    SandboxStatus, Session, container, recover, sandbox,
+    Config, ContainerConfig, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig, SandboxStatus, Session,
+    container, recover, sandbox,
 };
 
 pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
@@ -233,21 +233,6 @@ impl Engine {
     /// `NotFound`, also when it is removed before it was started.
     pub async fn wait(&self, id: &str) -> Result<Option<i32>, Error> {
         container::end::wait(&self.0, id).await
-    }
-
-    /// What one container uses.
-    ///
-    /// # Errors
-    /// `NotFound` for one that does not run.
-    pub fn container_stats(&self, id: &str) -> Result<ContainerStats, Error> {
-        let container = self.0.container(id)?;
-        container::stats::stats(&self.0, &container)
-    }
-
-    /// What all use. One that cannot be measured is left out, never a failed list.
-    pub fn all_container_stats(&self) -> Vec<ContainerStats> {
-        let measure = |container: &Arc<container::Container>| container::stats::stats(&self.0, container).ok();
-        self.0.containers().iter().filter_map(measure).collect()
     }
 
     /// Everything known, for `inspect -v`.

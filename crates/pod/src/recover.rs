@@ -24,6 +24,7 @@ use crate::{
     names::Names,
     reconcile,
     state::StateFolder,
+    stats::Sampler,
 };
 
 /// What the monitor held when this process came: containers and pod inits by id, kept descriptors by key.

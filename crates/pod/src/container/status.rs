@@ -1,6 +1,5 @@
 use std::{path::PathBuf, sync::Arc};
 
-use image::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::{ContainerConfig, UserChoice};
@@ -53,19 +52,8 @@ pub struct ContainerStatus {
     pub user: oci::User,
     /// Where a running or failed operation stands, for `inspect`.
     pub stage: String,
-}
-
-/// What a container uses.
-#[derive(Clone, Debug, Default)]
-pub struct ContainerStats {
-    /// Container id.
-    pub id: String,
-    /// When it was measured, nanoseconds since the epoch.
-    pub at: u64,
-    /// CPU, memory, tasks, I/O.
-    pub cgroup: cgroup::Stats,
-    /// Its writable layer.
-    pub writable_layer: Usage,
+    /// It is only just being made, and whoever makes it does not have its id yet.
+    pub making: bool,
 }
 
 /// What a command said.
