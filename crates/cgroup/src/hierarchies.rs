@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// Magic of a v1 tree's file system (`linux/magic.h`).
-const CGROUP_SUPER_MAGIC: u64 = 0x27_e0eb;
+pub(crate) const CGROUP_SUPER_MAGIC: u64 = 0x27_e0eb;
 /// Magic of the v2 tree's file system.
-const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+pub(crate) const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 
 /// What is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

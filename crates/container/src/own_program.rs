@@ -43,7 +43,7 @@ pub fn protect() -> io::Result<()> {
         return Ok(());
     }
     match read_only(program.as_fd()) {
-        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => execute(sealed(program)?),
+        Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => execute(sealed_copy(program)?),
         tree => execute(tree?),
     }
 }
@@ -54,7 +54,7 @@ pub fn protect() -> io::Result<()> {
 /// As [`protect`].
 pub fn seal() -> io::Result<()> {
     let program = open()?;
-    if is_sealed(&program) { Ok(()) } else { execute(sealed(program)?) }
+    if is_sealed(&program) { Ok(()) } else { execute(sealed_copy(program)?) }
 }
 
 fn open() -> Result<OwnedFd, Errno> {
@@ -83,7 +83,11 @@ fn read_only(program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(tree)
 }
 
-fn sealed(program: OwnedFd) -> io::Result<OwnedFd> {
+/// A copy of a program in memory that nobody can write to any more.
+///
+/// # Errors
+/// Of memfd_create(2), of reading, or of sealing.
+pub fn sealed_copy(program: OwnedFd) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let copy = match memfd_create(c"program", flags | MemfdFlags::EXEC) {
         // Before Linux 6.3 the flag is unknown.

@@ -34,6 +34,8 @@ pub enum Role {
     Sync,
     /// A terminal's master side.
     Terminal,
+    /// A program that shall take over from the monitor that runs.
+    Program,
     /// Anything the monitor shall keep open under a key (see `Request::Keep`); N orders them.
     Kept(u32),
 }

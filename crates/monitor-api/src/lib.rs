@@ -44,4 +44,7 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 /// Major version of the contract: each side refuses another one.
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
-pub const MINOR: u32 = 0;
+///
+/// 1.1: `Upgrade`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
+/// allows.
+pub const MINOR: u32 = 1;

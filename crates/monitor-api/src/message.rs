@@ -99,6 +99,9 @@ pub enum Request {
     },
     /// End, if nothing is held; else `FailureKind::State`.
     Shutdown,
+    /// Execute this program in the monitor's process [Program]. The connection stays; answered by `Welcome` of the new
+    /// program, or by `FailureKind::State` with the reason why the old one goes on. Contract 1.1.
+    Upgrade,
 }
 
 /// An answer.
@@ -107,7 +110,7 @@ pub enum Request {
 pub enum Reply {
     /// It is done.
     Done,
-    /// To `Hello`.
+    /// To `Hello` and `Upgrade`.
     Welcome(Welcome),
     /// To `Inventory`, one per object.
     Holding(Box<Holding>),

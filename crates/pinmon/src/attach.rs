@@ -21,15 +21,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Tap {
     /// Names it in the event loop.
     pub(crate) number: u8,
-    kind: StreamKind,
-    pipe: OwnedFd,
+    pub(crate) kind: StreamKind,
+    pub(crate) pipe: OwnedFd,
     /// What it must take before the container's output goes on, and until when it must take some of it.
-    owed: Option<(Vec<u8>, Duration)>,
+    pub(crate) owed: Option<(Vec<u8>, Duration)>,
 }
 
 /// All pipes attached to one container.
 #[derive(Debug, Default)]
-pub(crate) struct Taps(Vec<Tap>);
+pub(crate) struct Taps(pub(crate) Vec<Tap>);
 
 impl Taps {
     /// Whether nobody is attached.

@@ -8,13 +8,15 @@ use std::collections::VecDeque;
 
 use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure, Frame, Reply};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{diagnostics, monitor::Monitor, token::Token};
 
 /// Most frames that wait for the daemon to read.
 const QUEUE_MAX: usize = 64 * 1024;
 
 /// Whom a request came from, and its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) link: u64,
     pub(crate) seq: u64,
@@ -41,6 +43,18 @@ pub(crate) struct Link {
     /// Whether `Hello` was said.
     pub(crate) greeted: bool,
     queue: VecDeque<Outgoing>,
+}
+
+impl Link {
+    /// One that another program of this process had.
+    pub(crate) fn restored(number: u64, connection: Connection, greeted: bool) -> Self {
+        Self { number, connection, greeted, queue: VecDeque::new() }
+    }
+
+    /// Whether the socket took all that was to be sent.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.queue.is_empty()
+    }
 }
 
 impl Monitor {
@@ -161,6 +175,10 @@ impl Monitor {
     pub(crate) fn link_ready(&mut self) {
         self.flush();
         while let Some(link) = &self.link {
+            // The next program reads on.
+            if self.upgrade.is_some() {
+                return;
+            }
             let number = link.number;
             match link.connection.receive() {
                 Ok((Envelope::Request { seq, body, .. }, attachments)) => {

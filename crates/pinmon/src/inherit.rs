@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 /// As the daemon started us.
 #[derive(Debug)]
 pub(crate) struct Inherit {
-    files: Option<Rlimit>,
+    pub(crate) files: Option<Rlimit>,
     pub(crate) oom_score_adj: i32,
 }
 

@@ -56,6 +56,34 @@ impl Journals {
         Ok((journals, journal))
     }
 
+    /// Goes on with our own, which another program of this process had: nothing is on its way in it.
+    pub(crate) fn reopen(folder: OwnedFd, own: &str) -> io::Result<(Self, Journal)> {
+        let mut journals = Self { folder, left: Vec::new(), own: own.to_owned() };
+        for name in names(journals.folder.as_fd())?.into_iter().filter(|name| name != own) {
+            match journals.look(&name) {
+                Ok(Some(left)) => journals.left.push(left),
+                Ok(None) => journals.unlink(&name),
+                Err(error) => eprintln!("pinmon: {name}: {error}: its batch, if any, is left"),
+            }
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let journal = Journal::map(openat(&journals.folder, own, flags, Mode::empty())?)?;
+        match journal.pending()? {
+            None => Ok((journals, journal)),
+            Some(_) => Err(io::Error::other(format!("{own} holds a batch"))),
+        }
+    }
+
+    /// The folder of state.
+    pub(crate) fn folder(&self) -> &OwnedFd {
+        &self.folder
+    }
+
+    /// Our own journal's name.
+    pub(crate) fn own(&self) -> &str {
+        &self.own
+    }
+
     /// Brings home what was on its way from this container when a monitor was killed.
     pub(crate) fn recover(
         &mut self,

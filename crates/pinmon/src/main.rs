@@ -8,6 +8,7 @@
 //! monitor.rs      what is held, and the loop ──┬─▶ connection.rs ──▶ request/<verb>.rs
 //!                                              ├─▶ setup.rs, child.rs      a container on its way to execve
 //!                                              ├─▶ move_output.rs ──▶ output.rs ──▶ log.rs, attach.rs
+//!                                              ├─▶ upgrade.rs              another program in this process
 //!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
 //! ```
 
@@ -40,10 +41,13 @@ mod setup;
 mod stream;
 mod timer;
 mod token;
+mod upgrade;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 const USAGE: &str = "usage: pinmon serve --socket-fd <number> --state <directory> | pinmon --version";
+const RESUME: &str =
+    "usage: pinmon resume --state-fd <number> --previous-fd <number> [--refused <why>]: for pinmon itself";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -57,6 +61,9 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some("serve") => parse(&arguments[1..]).and_then(|(socket, state)| serve::serve(socket, &state)),
+        Some(upgrade::CHECK) if arguments.len() == 1 => upgrade::check_state(),
+        Some("resume") => parse_resume(&arguments[1..])
+            .and_then(|(state, previous, refused)| upgrade::resume(state, previous, refused)),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -86,5 +93,18 @@ fn parse(arguments: &[OsString]) -> Result<(i32, PathBuf), String> {
     match (socket, state) {
         (Some(socket), Some(state)) => Ok((socket, state)),
         _ => Err(USAGE.to_owned()),
+    }
+}
+
+fn parse_resume(arguments: &[OsString]) -> Result<(i32, i32, Option<String>), String> {
+    let texts: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let (state, previous, refused) = match texts[..] {
+        ["--state-fd", state, "--previous-fd", previous] => (state, previous, None),
+        ["--state-fd", state, "--previous-fd", previous, "--refused", why] => (state, previous, Some(why.to_owned())),
+        _ => return Err(RESUME.to_owned()),
+    };
+    match (state.parse(), previous.parse()) {
+        (Ok(state), Ok(previous)) => Ok((state, previous, refused)),
+        _ => Err(RESUME.to_owned()),
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
+    upgrade::Pending,
 };
 
 /// See the head of this file.
@@ -45,6 +46,8 @@ pub(crate) struct Monitor {
     /// Containers with more output to move at once.
     pub(crate) busy: VecDeque<u64>,
     pub(crate) serials: u64,
+    /// Another program is to take over.
+    pub(crate) upgrade: Option<Pending>,
     /// `Shutdown` was granted.
     pub(crate) over: bool,
 }
@@ -65,6 +68,7 @@ impl Monitor {
             for serial in std::mem::take(&mut self.busy) {
                 self.move_output(serial, false);
             }
+            self.try_upgrade();
         }
         self.flush();
         Ok(())
@@ -105,6 +109,8 @@ impl Monitor {
             Timer::Taps(serial) => self.taps_due(serial),
             Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
             Timer::Remove(serial) => self.try_remove(serial),
+            // Looked at after every round of events.
+            Timer::Upgrade => {}
         }
     }
 

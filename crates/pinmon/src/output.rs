@@ -35,11 +35,11 @@ const PASSES: usize = 8;
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) fd: OwnedFd,
-    terminal: bool,
-    ended: bool,
+    pub(crate) terminal: bool,
+    pub(crate) ended: bool,
     /// Looks at a part of a line so far; `resting`: the next one is due by timer.
-    looks: u8,
-    resting: bool,
+    pub(crate) looks: u8,
+    pub(crate) resting: bool,
 }
 
 /// See the head of this file.

@@ -14,6 +14,7 @@ mod reopen_log;
 mod resize_terminal;
 mod shutdown;
 mod start;
+mod upgrade;
 
 use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
 
@@ -47,6 +48,7 @@ impl Monitor {
             Request::Keep { key } => self.keep(key, attachments),
             Request::Release { key } => self.release(&key),
             Request::Shutdown => self.shutdown(),
+            Request::Upgrade => self.upgrade(asked, &mut attachments),
         };
         match answer {
             Ok(Some(reply)) => self.reply(asked, Ok((reply, Attachments::new()))),

@@ -29,14 +29,14 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
     let listener = during(&format!("take over descriptor {socket}"), inherited::take_inherited(socket))?;
     let listener = lowest(listener)?;
     during("close what was inherited", inherited::close_inherited_from(FIRST + 1))?;
-    let signals = during("block signals", SignalFd::block(&SIGNALS))?;
+    let signals = signals()?;
     prepare_process();
     let folder = during(&format!("open {}", state.display()), open_folder(state))?;
     let (journals, journal) = during("open the journal", Journals::open(folder))?;
     let trees = during("open the cgroup trees", Hierarchies::open())?;
     let inherit = Inherit::prepare();
     during("enter a mount namespace of our own", container::staging::enter_new())?;
-    let mut monitor = Monitor {
+    let monitor = Monitor {
         epoll: during("epoll", Epoll::new())?,
         listener,
         signals,
@@ -54,7 +54,18 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         busy: VecDeque::new(),
         serials: 0,
         over: false,
+        upgrade: None,
     };
+    run(monitor)
+}
+
+/// Blocks what would end us, and reads it instead.
+pub(crate) fn signals() -> Result<SignalFd, String> {
+    during("block signals", SignalFd::block(&SIGNALS))
+}
+
+/// Serves until nothing is held and somebody wants the end.
+pub(crate) fn run(mut monitor: Monitor) -> Result<(), String> {
     let result = during("wait for events", monitor.run());
     monitor.journals.close();
     result

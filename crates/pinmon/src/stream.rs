@@ -1,7 +1,10 @@
 //! The two streams of output.
 
+use serde::{Deserialize, Serialize};
+
 /// Standard output (and a terminal's) or standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StreamKind {
     Stdout,
     Stderr,

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock;
 
 /// What is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Timer {
     /// The rest of a line may have come (container, stream word).
     Rest(u64, u32),
@@ -17,6 +19,8 @@ pub(crate) enum Timer {
     Exit(u64, u32),
     /// Killed processes of a container to be deleted may be gone.
     Remove(u64),
+    /// An upgrade had its time.
+    Upgrade,
 }
 
 /// All deadlines, soonest first.
@@ -32,6 +36,11 @@ impl Timers {
     /// Due at this moment of [`clock::monotonic`].
     pub(crate) fn at(&mut self, moment: Duration, timer: Timer) {
         self.0.insert((moment, timer));
+    }
+
+    /// All, soonest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Duration, Timer)> {
+        self.0.iter().copied().filter(|(_, timer)| *timer != Timer::Upgrade)
     }
 
     /// How long until the next is due.

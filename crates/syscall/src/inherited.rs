@@ -22,6 +22,21 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// A duplicate, close-on-exec, of a descriptor that was left open by its number; that one stays as it is, for a program that
+/// may be executed next.
+///
+/// # Errors
+/// `EBADF` where nothing is open under that number; `EMFILE`.
+pub fn duplicate_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl on a number that is not open fails with EBADF and touches nothing.
+    let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if duplicate < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fcntl just gave us this descriptor; nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
+}
+
 /// Whether something is open under this number.
 pub fn is_open(number: RawFd) -> bool {
     // SAFETY: fcntl on a number that is not open fails with EBADF and touches nothing.

@@ -15,7 +15,7 @@ use super::{
 use crate::stream::StreamKind;
 
 /// Output that did not reach the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Dropped {
     pub(crate) message: String,
     /// Bytes since the container began.
@@ -25,14 +25,14 @@ pub(crate) struct Dropped {
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    file: Option<OwnedFd>,
-    total: u64,
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) total: u64,
     /// Dropped bytes that the log does not know of yet, and why.
-    unwritten: Option<(u64, String)>,
+    pub(crate) unwritten: Option<(u64, String)>,
     /// What the daemon does not know of yet.
-    news: Option<Dropped>,
+    pub(crate) news: Option<Dropped>,
     /// The total at which the daemon is told again: doubling, so that a full disk is no flood of events.
-    tell_at: u64,
+    pub(crate) tell_at: u64,
 }
 
 impl Sink {

@@ -17,7 +17,12 @@ impl Monitor {
         if let Some(link) = &mut self.link {
             link.greeted = true;
         }
+        Ok(Some(Reply::Welcome(self.welcome())))
+    }
+
+    /// Who answers here.
+    pub(crate) fn welcome(&self) -> Welcome {
         let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-        Ok(Some(Reply::Welcome(Welcome { major: MAJOR, minor: MINOR, pid, version: version.to_owned() })))
+        Welcome { major: MAJOR, minor: MINOR, pid, version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }

@@ -31,6 +31,7 @@ const PATIENCE: i64 = 60;
 pub struct Node {
     pub state: tempfile::TempDir,
     pub cgroup: String,
+    program: PathBuf,
     pub monitor: Pid,
     daemon: Option<Connection>,
     seq: u64,
@@ -53,6 +54,12 @@ pub struct Held {
 
 impl Node {
     pub fn start() -> Self {
+        // The shipped static build can be tested as well as the one cargo made for this.
+        let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
+        Self::start_program(Path::new(&program))
+    }
+
+    pub fn start_program(program: &Path) -> Self {
         let state = tempfile::tempdir().expect("tempdir");
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("/pinion-test-pinmon-{}-{number}", std::process::id());
@@ -67,9 +74,18 @@ impl Node {
         ] {
             std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("symlink");
         }
-        let monitor = launch(state.path());
-        let mut node =
-            Self { state, cgroup, monitor, daemon: None, seq: 0, events: VecDeque::new(), root, over: false };
+        let monitor = launch(program, state.path());
+        let mut node = Self {
+            state,
+            cgroup,
+            program: program.to_owned(),
+            monitor,
+            daemon: None,
+            seq: 0,
+            events: VecDeque::new(),
+            root,
+            over: false,
+        };
         node.connect();
         node
     }
@@ -97,7 +113,7 @@ impl Node {
     pub fn replace_monitor(&mut self) {
         kill_process(self.monitor, Signal::KILL).expect("kill");
         waitpid(Some(self.monitor), WaitOptions::empty()).expect("wait");
-        self.monitor = launch(self.state.path());
+        self.monitor = launch(&self.program, self.state.path());
         self.connect();
     }
 
@@ -400,13 +416,11 @@ fn walk(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-pub fn launch(state: &Path) -> Pid {
+pub fn launch(program: &Path, state: &Path) -> Pid {
     let listener = monitor_api::bind(state).expect("bind");
     let null = File::open("/dev/null").expect("open /dev/null");
     let log = OpenOptions::new().create(true).append(true).open(state.join("pinmon.log")).expect("open log");
-    // The shipped static build can be tested as well as the one cargo made for this.
-    let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
-    let program = CString::new(program).expect("no zero");
+    let program = CString::new(program.as_os_str().as_bytes()).expect("no zero");
     let state = CString::new(state.as_os_str().as_bytes()).expect("no zero");
     let arguments = [
         c"pinmon".to_owned(),

@@ -1,0 +1,299 @@
+//! From a state to the monitor again, in the program that was executed.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::Display,
+    rc::Rc,
+};
+
+use cgroup::{Group, GroupPath, Hierarchies};
+use container::Nascent;
+use monitor_api::{Attachments, Connection, Failure, FailureKind, Reply};
+use rustix::{fd::OwnedFd, process::Rlimit};
+use syscall::inherited::{duplicate_inherited, take_inherited};
+
+use super::{
+    check::read,
+    execute::become_program,
+    state::{self, Number, State},
+};
+use crate::{
+    attach::{Tap, Taps},
+    child::{Child, Stage},
+    command::{Command, CommandStage},
+    connection::{Asked, Link},
+    epoll::Epoll,
+    inherit::Inherit,
+    journals::Journals,
+    log::{pump::Pump, sink::Sink},
+    monitor::Monitor,
+    output::{Output, Stream},
+    programs::{Filter, Programs},
+    serve,
+    timer::Timers,
+    token::Token,
+};
+
+/// `pinmon resume`: goes on from a state, or gives it back to the program before. `refused`: the program that was to take
+/// over could not, and this is the one before.
+pub(crate) fn resume(state: Number, previous: Number, refused: Option<String>) -> Result<(), String> {
+    let _ = rustix::thread::set_name(c"pinmon");
+    let originals = if refused.is_some() { Originals::Taken } else { Originals::Kept };
+    match restored(state, originals) {
+        Ok((mut monitor, asked)) => {
+            close_originals(state, previous, originals);
+            monitor.resumed(asked, refused);
+            serve::run(monitor)
+        }
+        Err(why) => Err(back(state, previous, &why, refused.is_some())),
+    }
+}
+
+/// Executes the program before, which can go on from the same state. Returns only with the reason why not.
+fn back(state: Number, previous: Number, why: &str, was_back: bool) -> String {
+    if was_back {
+        return format!("go on from the state: {why}");
+    }
+    let program = match duplicate_inherited(previous) {
+        Ok(program) => program,
+        Err(error) => return format!("{why}; return to the program before: {error}"),
+    };
+    use std::os::fd::AsFd;
+    format!("{why}; return to the program before: {}", become_program(program.as_fd(), &state, &previous, Some(why)))
+}
+
+fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String> {
+    let own = |number| from.own(number);
+    let state = read(Originals::Kept.own(number)?)?;
+    let trees: Vec<_> =
+        state.trees.iter().map(|(name, fd)| Ok((name.clone(), own(*fd)?))).collect::<Result<_, String>>()?;
+    let trees = during("take over the cgroup trees", Hierarchies::from_descriptors(trees))?;
+    let (journals, journal) = during("take over the journal", Journals::reopen(own(state.folder)?, &state.journal))?;
+    let mut programs = Programs::default();
+    let filters = state.programs.iter().map(|bytes| seccomp::Program::from_bytes(bytes).map(|p| programs.share(p)));
+    let filters: Vec<Rc<seccomp::Program>> = during("read seccomp programs", filters.collect())?;
+    let files = state.files.map(|(current, maximum)| Rlimit { current, maximum });
+    let mut monitor = Monitor {
+        epoll: during("epoll", Epoll::new())?,
+        listener: own(state.listener)?,
+        signals: serve::signals()?,
+        inherit: Inherit { files, oom_score_adj: state.oom_score_adj },
+        pump: during("pipe", Pump::new(journal))?,
+        journals,
+        programs,
+        timers: Timers::default(),
+        link: state.link.as_ref().map(|saved| link(saved, from)).transpose()?,
+        links: state.links,
+        containers: BTreeMap::new(),
+        commands: BTreeMap::new(),
+        kept: BTreeMap::new(),
+        busy: VecDeque::new(),
+        serials: state.serials,
+        over: false,
+        upgrade: None,
+        trees,
+    };
+    let State { asked, containers, commands, kept, timers, .. } = state;
+    timers.into_iter().for_each(|(at, timer)| monitor.timers.at(at, timer));
+    for (key, files) in kept {
+        monitor.kept.insert(key, files.into_iter().map(own).collect::<Result<_, _>>()?);
+    }
+    for saved in containers {
+        let serial = saved.serial;
+        let child = child(saved, &monitor.trees, &filters, from)?;
+        monitor.containers.insert(serial, child);
+    }
+    for saved in commands {
+        if let Some(command) = command(&saved, &monitor, from)? {
+            monitor.commands.insert(saved.serial, command);
+        }
+    }
+    monitor.watch_all()?;
+    Ok((monitor, asked))
+}
+
+impl Monitor {
+    /// The first steps of the new program: answers who asked for it, and looks at everything once.
+    fn resumed(&mut self, asked: Asked, refused: Option<String>) {
+        let answer = match refused {
+            None => Ok((Reply::Welcome(self.welcome()), Attachments::new())),
+            Some(why) => {
+                let version = env!("CARGO_PKG_VERSION");
+                let message = format!("upgrade the monitor: {why}; pinmon {version} goes on");
+                Err(Failure::new(FailureKind::State, message))
+            }
+        };
+        self.reply(asked, answer);
+        self.busy = self.containers.keys().copied().collect();
+        // Whoever ended while nobody listened.
+        self.reap();
+    }
+
+    fn watch_all(&self) -> Result<(), String> {
+        let watch = |result: std::io::Result<()>| during("watch what was taken over", result);
+        if let Some(link) = &self.link {
+            watch(self.epoll.watch_both(&link.connection, Token::Link))?;
+        }
+        for (serial, child) in &self.containers {
+            watch(child.output.watch(&self.epoll, *serial))?;
+            if let Some(nascent) = child.nascent() {
+                watch(self.epoll.watch(nascent.sync(), Token::Sync(*serial)))?;
+            }
+            // Of our own children SIGCHLD tells too; of those a dead monitor left, this alone.
+            if let Some(pidfd) = child.pidfd().filter(|_| !child.has_ended()) {
+                watch(self.epoll.watch(pidfd, Token::Pidfd(*serial)))?;
+            }
+            for tap in &child.output.taps.0 {
+                watch(self.epoll.watch_room(tap.pipe(), Token::Tap(*serial, tap.number)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn during<T, E: Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| format!("{operation}: {error}"))
+}
+
+/// What becomes of the descriptors that the state names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Originals {
+    /// Duplicates are taken over, so that all is as it was for the program before, should this one fail.
+    Kept,
+    /// They themselves: nobody is left to return to.
+    Taken,
+}
+
+impl Originals {
+    fn own(self, number: Number) -> Result<OwnedFd, String> {
+        let owned = match self {
+            Self::Kept => duplicate_inherited(number),
+            Self::Taken => take_inherited(number),
+        };
+        during(&format!("take over descriptor {number}"), owned)
+    }
+}
+
+/// What is owned has its duplicate now; the rest would only hold files open.
+fn close_originals(state: Number, previous: Number, originals: Originals) {
+    let own = |number| Originals::Kept.own(number);
+    let read = own(state).and_then(read);
+    for number in [state, previous] {
+        drop(take_inherited(number));
+    }
+    let (Ok(read), Originals::Kept) = (read, originals) else { return };
+    let outputs = read.containers.iter().flat_map(|saved| {
+        let output = &saved.output;
+        let streams = output.streams.iter().map(|stream| stream.fd);
+        let taps = output.taps.iter().map(|tap| tap.pipe);
+        let sync = if let state::Stage::Created(sync) = saved.stage { Some(sync) } else { None };
+        streams.chain(taps).chain([output.sink.file, saved.stdin, saved.pidfd, sync].into_iter().flatten())
+    });
+    let commands = read.commands.iter().flat_map(|c| [Some(c.pidfd), Some(c.sync), c.terminal].into_iter().flatten());
+    let kept = read.kept.iter().flat_map(|(_, files)| files.iter().copied());
+    let trees = read.trees.iter().map(|(_, fd)| *fd);
+    let link = read.link.iter().map(|link| link.fd);
+    let rest = [read.listener, read.folder];
+    for number in outputs.chain(commands).chain(kept).chain(trees).chain(link).chain(rest) {
+        drop(take_inherited(number));
+    }
+}
+
+fn link(saved: &state::Link, from: Originals) -> Result<Link, String> {
+    Ok(Link::restored(saved.number, Connection::new(from.own(saved.fd)?), saved.greeted))
+}
+
+fn child(
+    saved: state::Container,
+    trees: &Hierarchies,
+    filters: &[Rc<seccomp::Program>],
+    from: Originals,
+) -> Result<Child, String> {
+    let own = |number| from.own(number);
+    let what = format!("take over container {}", saved.id);
+    let group = match saved.grouped {
+        true => Some(during(&what, GroupPath::parse(&saved.cgroup).and_then(|path| Group::open(trees, &path)))),
+        false => None,
+    };
+    // The group of one that ended may have been taken away by whoever owns its parent.
+    let group = match (group, &saved.stage) {
+        (Some(Err(_)), state::Stage::Exited(_)) | (None, _) => None,
+        (Some(group), _) => Some(group?),
+    };
+    let pidfd = saved.pidfd.map(own).transpose()?;
+    let (stage, pidfd, group) = match (saved.stage, pidfd, group) {
+        (state::Stage::Created(sync), Some(pidfd), Some(group)) => {
+            (Stage::Created(Nascent::adopt(saved.pid, pidfd, own(sync)?, group)), None, None)
+        }
+        (state::Stage::Created(_), ..) => return Err(format!("{what}: it has no process or no cgroup")),
+        (state::Stage::Running, pidfd, group) => (Stage::Running, pidfd, group),
+        (state::Stage::Draining(status), pidfd, group) => (Stage::Draining(status), pidfd, group),
+        (state::Stage::Exited(status), pidfd, group) => (Stage::Exited(status), pidfd, group),
+    };
+    let filter = match saved.filter {
+        state::Filter::Unknown => Filter::Unknown,
+        state::Filter::None => Filter::Known(None),
+        state::Filter::Program(index) => {
+            let program = filters.get(index).ok_or_else(|| format!("{what}: no seccomp program {index}"))?;
+            Filter::Known(Some(Rc::clone(program)))
+        }
+    };
+    Ok(Child {
+        output: output(saved.output, from)?,
+        stdin: saved.stdin.map(own).transpose()?,
+        id: saved.id,
+        sandbox: saved.sandbox,
+        cgroup: saved.cgroup,
+        pid: saved.pid,
+        start_time: saved.start_time,
+        pidfd,
+        group,
+        log: saved.log,
+        filter,
+        pod_init: saved.pod_init,
+        stage,
+        warnings: saved.warnings,
+        deletes: saved.deletes,
+        removals: saved.removals,
+    })
+}
+
+fn output(saved: state::Output, from: Originals) -> Result<Output, String> {
+    let own = |number| from.own(number);
+    let streams = saved.streams.into_iter().map(|stream| {
+        let state::Stream { kind, fd, terminal, ended, looks, resting } = stream;
+        Ok(Stream { kind, fd: own(fd)?, terminal, ended, looks, resting })
+    });
+    let taps = saved.taps.into_iter().map(|tap| {
+        let state::Tap { number, kind, pipe, owed } = tap;
+        Ok(Tap { number, kind, pipe: own(pipe)?, owed })
+    });
+    let state::Sink { file, total, unwritten, news, tell_at } = saved.sink;
+    Ok(Output {
+        streams: streams.collect::<Result<_, String>>()?,
+        taps: Taps(taps.collect::<Result<_, String>>()?),
+        sink: Sink { file: file.map(own).transpose()?, total, unwritten, news, tell_at },
+        line_max: saved.line_max,
+    })
+}
+
+/// `None`: the group of what a command left is gone.
+fn command(saved: &state::Command, monitor: &Monitor, from: Originals) -> Result<Option<Command>, String> {
+    let own = |number| from.own(number);
+    let group = monitor.containers.values().find(|child| child.id == saved.container).and_then(Child::group);
+    let group = match group.map(|group| group.open_exec_group(&saved.id)) {
+        Some(Ok(group)) => group,
+        _ if saved.left => return Ok(None),
+        Some(Err(error)) => return Err(format!("take over command {}: {error}", saved.id)),
+        None => return Err(format!("take over command {}: its container {} is gone", saved.id, saved.container)),
+    };
+    Ok(Some(Command {
+        nascent: Nascent::adopt(saved.pid, own(saved.pidfd)?, own(saved.sync)?, group),
+        id: saved.id.clone(),
+        container: saved.container.clone(),
+        terminal: saved.terminal.map(own).transpose()?,
+        warnings: saved.warnings.clone(),
+        stage: if saved.left { CommandStage::Left } else { CommandStage::Running },
+        failure: None,
+    }))
+}

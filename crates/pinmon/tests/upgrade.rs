@@ -1,0 +1,199 @@
+//! Another program in the monitor's process, under containers that write.
+//!
+//! The monitor is the static build that is shipped: it has no loader in its mount namespace.
+
+mod node;
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+};
+
+use monitor_api::{Attach, Attachments, Failure, FailureKind, KillScope, Reply, Request, Role, Target};
+use node::Node;
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+fn program() -> PathBuf {
+    let built = std::env::var_os("PINION_BIN").map(|folder| PathBuf::from(folder).join("pinmon"));
+    let path = std::env::var_os("PINMON").map(PathBuf::from).or(built);
+    path.expect("set PINION_BIN to a folder that scripts/build made: the monitor must be static here")
+}
+
+fn start() -> Node {
+    Node::start_program(&program())
+}
+
+fn upgrade_to(node: &mut Node, program: &PathBuf) -> Result<Reply, Failure> {
+    let file = File::open(program).expect("a program");
+    node.ask(Request::Upgrade, Attachments::new().with(Role::Program, file.into())).map(|(reply, _)| reply)
+}
+
+fn upgrade(node: &mut Node) {
+    let pid = node.monitor.as_raw_nonzero().get().unsigned_abs();
+    match upgrade_to(node, &program()) {
+        Ok(Reply::Welcome(welcome)) => assert_eq!(welcome.pid, pid, "the same process"),
+        other => panic!("unexpected: {other:?}\n{}", node.diagnostics()),
+    }
+}
+
+/// Open descriptors of the monitor.
+fn descriptors(node: &Node) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count()
+}
+
+/// Lines of a log that are numbers, in order: `1..=last`, each once.
+fn assert_numbered(node: &Node, id: &str, last: u32) {
+    let log = node.log(id);
+    let numbers: Vec<u32> = log.iter().filter_map(|line| line.strip_prefix("stdout F ")?.parse().ok()).collect();
+    assert_eq!(
+        numbers.len(),
+        log.len(),
+        "only whole numbers: {:?}",
+        log.iter().find(|line| !line.starts_with("stdout F "))
+    );
+    assert!(numbers.iter().copied().eq(1..=last), "{} lines, not {last}", numbers.len());
+}
+
+#[test]
+fn no_line_is_lost_or_doubled_under_repeated_upgrades() {
+    let mut node = start();
+    for id in ["a", "b"] {
+        node.run(id, &["seq", "1", "300000"]);
+    }
+    node.run("c", &["sh", "-c", "trap 'exit 4' TERM; while :; do sleep 0.01; done"]);
+    let (mut reader, writer) = std::io::pipe().expect("pipe");
+    let process = node.spec("c", &["sh", "-c", "read -r l; echo got $l; exit 6"]).process.expect("a process");
+    let (stdin, feed) = std::io::pipe().expect("pipe");
+    let attached = Attachments::new().with(Role::Stdout, writer.into()).with(Role::Stdin, stdin.into());
+    node.exec_with("c", "e", process, attached).expect("exec");
+    let before = descriptors(&node);
+    for _ in 0..20 {
+        upgrade(&mut node);
+    }
+    std::io::Write::write_all(&mut { feed }, b"it\n").expect("write");
+    let mut said = String::new();
+    reader.read_to_string(&mut said).expect("read");
+    assert_eq!(said, "got it\n");
+    let mut ends = Vec::new();
+    let mut exec = None;
+    while ends.len() < 2 || exec.is_none() {
+        match node.event() {
+            monitor_api::Event::Exited { container, status } => ends.push((container, status.code)),
+            monitor_api::Event::ExecExited { status, .. } => exec = status.code,
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+    assert_eq!(exec, Some(6));
+    ends.sort();
+    assert_eq!(ends, [("a".to_owned(), Some(0)), ("b".to_owned(), Some(0))]);
+    for id in ["a", "b"] {
+        assert_numbered(&node, id, 300_000);
+        node.delete(id);
+    }
+    node.kill(Target::Container("c".into()), libc::SIGTERM, KillScope::Init).expect("kill");
+    assert_eq!(node.wait("c").code, Some(4));
+    node.delete("c");
+    assert!(descriptors(&node) < before, "upgrades left descriptors open");
+    node.end();
+}
+
+#[test]
+fn what_waits_and_what_ended_is_as_it_was() {
+    let mut node = start();
+    let held = node.create("waits", &["sh", "-c", "echo ran; exit 5"]);
+    node.run("ended", &["sh", "-c", "exit 3"]);
+    assert_eq!(node.wait("ended").code, Some(3));
+    node.create("tapped", &["sh", "-c", "read -r l; echo done"]);
+    let (mut out, tap) = std::io::pipe().expect("pipe");
+    let attach = Request::Attach(Attach { container: "tapped".into() });
+    node.ask(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
+    let kept = Attachments::new().with(Role::Kept(0), File::open("/dev/null").expect("open").into());
+    node.ask(Request::Keep { key: "k".into() }, kept).expect("keep");
+    let open = descriptors(&node);
+    upgrade(&mut node);
+    upgrade(&mut node);
+    assert_eq!(descriptors(&node), open, "neither more nor fewer");
+    let all = node.inventory();
+    assert_eq!(all.keys().map(String::as_str).collect::<Vec<_>>(), ["ended", "k", "tapped", "waits"]);
+    assert!(matches!(&all["ended"].0.state, monitor_api::HoldingState::Exited(status) if status.code == Some(3)));
+    assert_eq!(all["waits"].0.state, monitor_api::HoldingState::Created);
+    assert_eq!(all["k"].1.len(), 1);
+    drop(all);
+    drop(held);
+    node.start_container("waits").expect("start");
+    assert_eq!(node.wait("waits").code, Some(5));
+    assert_eq!(node.log("waits"), ["stdout F ran"]);
+    node.start_container("tapped").expect("start");
+    assert_eq!(node.wait("tapped").code, Some(0));
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("read");
+    assert_eq!(text, "done\n");
+    node.ask(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
+    for id in ["waits", "ended", "tapped"] {
+        node.delete(id);
+    }
+    node.end();
+}
+
+#[test]
+fn a_program_that_cannot_take_over_changes_nothing() {
+    let mut node = start();
+    node.run("c", &["sh", "-c", "echo up; sleep 1000"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let make = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
+        path
+    };
+    let whole = fs::read(program()).expect("read");
+    for (path, why) in [
+        (make("text", b"no program"), "does not start"),
+        (make("cut", &whole[..4096]), ""),
+        (PathBuf::from("/bin/busybox"), "refuses: applet not found"),
+    ] {
+        let open = descriptors(&node);
+        let failure = upgrade_to(&mut node, &path).expect_err("it must not take over");
+        assert_eq!(failure.kind, FailureKind::State, "{failure}");
+        assert!(failure.message.contains(why) && failure.message.ends_with(" goes on"), "{failure}");
+        assert_eq!(descriptors(&node), open, "{failure}");
+    }
+    node.exec("c", "e", &["true"]).expect("it works on");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    upgrade(&mut node);
+    node.delete("c");
+    assert_eq!(node.log("c"), ["stdout F up"]);
+    node.end();
+}
+
+#[test]
+fn a_program_that_fails_after_its_check_gives_everything_back() {
+    let mut node = start();
+    node.run("c", &["sh", "-c", "echo up; sleep 1000"]);
+    let mut kept = Attachments::new();
+    for n in 0..40 {
+        kept.push(Role::Kept(n), File::open("/dev/null").expect("open").into());
+    }
+    node.ask(Request::Keep { key: "k".into() }, kept).expect("keep");
+    // Room for the check, not for the duplicates of all that the new program takes over.
+    let open = descriptors(&node);
+    let limit = getrlimit(Resource::Nofile);
+    let narrow = Rlimit { current: Some(open as u64 + 20), maximum: limit.maximum };
+    let before = prlimit(Some(node.monitor), Resource::Nofile, narrow).expect("prlimit");
+    let file = File::open(program()).expect("a program");
+    let asked = node.ask(Request::Upgrade, Attachments::new().with(Role::Program, file.into()));
+    let failure = asked.expect_err("it has no room");
+    assert!(failure.message.contains("take over descriptor"), "{failure}");
+    assert!(failure.message.ends_with(" goes on"), "{failure}");
+    prlimit(Some(node.monitor), Resource::Nofile, before).expect("prlimit");
+    assert_eq!(descriptors(&node), open);
+    node.exec("c", "e", &["true"]).expect("it works on");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    upgrade(&mut node);
+    node.ask(Request::Release { key: "k".into() }, Attachments::new()).expect("release");
+    node.delete("c");
+    assert_eq!(node.log("c"), ["stdout F up"]);
+    node.end();
+}
