@@ -68,6 +68,15 @@ impl Wanted {
     }
 }
 
+/// Whether one packet could be meant for both: no address is every address, an unspecified one every address of its family.
+fn clash(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
+    match (one, other) {
+        (None, _) | (_, None) => true,
+        (Some(one), Some(other)) if one.is_ipv4() != other.is_ipv4() => false,
+        (Some(one), Some(other)) => one == other || one.is_unspecified() || other.is_unspecified(),
+    }
+}
+
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 fn of_family(mappings: &[Mapping], family: Family) -> Vec<Mapping> {
@@ -113,26 +122,25 @@ impl Firewall {
     pub(crate) fn reserve(&self, sandbox: &str, ports: &[PortMapping]) -> Result<(), Error> {
         let mut state = self.lock();
         let owners = &mut state.wanted.owners;
-        let specific = |ip: Option<IpAddr>| ip.filter(|ip| !ip.is_unspecified());
         let wanted: Vec<_> = ports.iter().filter(|port| port.host_port != 0).collect();
         for (at, port) in wanted.iter().enumerate() {
-            let host_ip = specific(port.host_ip);
-            let clash = |other: Option<IpAddr>| other.is_none() || host_ip.is_none() || other == host_ip;
             let key = (port.protocol, port.host_port);
-            let taken = owners.get(&key).and_then(|list| list.iter().find(|owner| clash(owner.host_ip)));
-            let twice = wanted[..at].iter().any(|p| (p.protocol, p.host_port) == key && clash(specific(p.host_ip)));
+            let taken = owners.get(&key).and_then(|list| list.iter().find(|owner| clash(owner.host_ip, port.host_ip)));
+            let same =
+                |other: &&PortMapping| (other.protocol, other.host_port) == key && clash(other.host_ip, port.host_ip);
+            let twice = wanted[..at].iter().any(|other| same(other));
             let owner = taken.map(|owner| owner.sandbox.as_str()).or(twice.then_some(sandbox));
             if let Some(owner) = owner {
                 return Err(Error::PortTaken {
                     port: port.host_port,
                     protocol: port.protocol,
-                    address: host_ip.map(|ip| ip.to_string()),
+                    address: port.host_ip.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string()),
                     owner: owner.to_owned(),
                 });
             }
         }
         for port in wanted {
-            let owner = Owner { host_ip: specific(port.host_ip), sandbox: sandbox.to_owned() };
+            let owner = Owner { host_ip: port.host_ip, sandbox: sandbox.to_owned() };
             owners.entry((port.protocol, port.host_port)).or_default().push(owner);
         }
         Ok(())

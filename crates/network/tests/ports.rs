@@ -51,6 +51,70 @@ fn udp_and_an_address_of_the_node() {
     });
 }
 
+/// The first packet of an association (RFC 9260, section 3.3.2), to a port.
+fn sctp_init(to: u16) -> Vec<u8> {
+    let crc32c = |bytes: &[u8]| {
+        !bytes.iter().fold(!0u32, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+        })
+    };
+    let mut packet = [&[0x13, 0x88][..], &to.to_be_bytes(), &[0; 8]].concat();
+    packet.extend([1, 0, 0, 20, 0, 0, 0, 7, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 9]);
+    let sum = crc32c(&packet);
+    packet[8..12].copy_from_slice(&sum.to_le_bytes());
+    packet
+}
+
+/// Kernels are often built without sockets of SCTP; they translate its packets all the same.
+#[test]
+fn sctp_packets_reach_the_pod() {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
+    on_a_node("sctp_packets_reach_the_pod", || async {
+        let (network, outside) = (open(config()), outside());
+        let sctp = PortMapping { protocol: Protocol::Sctp, ..tcp(3868, 3869) };
+        let a = attach(&network, 1, &[sctp]).await;
+        let raw = || socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::SCTP)).expect("raw socket");
+        let (server, client) = (a.ns.enter(raw).unwrap(), outside.enter(raw).unwrap());
+        let node: std::net::SocketAddrV4 = "192.0.2.1:0".parse().unwrap();
+        sendto(&client, &sctp_init(3868), SendFlags::empty(), &node).unwrap();
+        let mut packet = [0; 128];
+        let (length, _) = recv(&server, &mut packet[..], RecvFlags::empty()).unwrap();
+        let header = usize::from(packet[0] & 15) * 4;
+        assert_eq!(packet[12..16], [192, 0, 2, 2], "the pod sees the client's address");
+        assert_eq!(packet[header + 2..header + 4], 3869u16.to_be_bytes(), "{:?}", &packet[..length]);
+        network.detach(&a.id).await.unwrap();
+        network.settle().await;
+        assert_clean();
+    });
+}
+
+#[test]
+fn the_families_have_ports_of_their_own() {
+    on_a_node("the_families_have_ports_of_their_own", || async {
+        let outside = outside();
+        let network = open(network::Config { subnet6: Some("fd00:85::/64".into()), ..config() });
+        let both =
+            attach(&network, 1, &[at("0.0.0.0", 8080), PortMapping { container_port: 81, ..at("::", 8080) }]).await;
+        serve(&both.ns, "0.0.0.0:80");
+        serve(&both.ns, "[::]:81");
+        assert_eq!(ask_from(&outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+        run("ip -n outside -6 route add default via fd02::1");
+        assert_eq!(ask_from(&outside, "[fd02::1]:8080").unwrap(), "fd02::2");
+        for port in [tcp(8080, 1), at("192.0.2.1", 8080), at("fd02::1", 8080)] {
+            let error = try_attach(&network, 2, &[port]).await.err().unwrap();
+            assert!(matches!(&error, Error::PortTaken { port: 8080, owner, .. } if *owner == both.id), "{error}");
+        }
+        network.detach(&both.id).await.unwrap();
+        let six = attach(&network, 3, &[at("::", 8080)]).await;
+        let four = attach(&network, 4, &[at("192.0.2.1", 8080)]).await;
+        for pod in [six, four] {
+            network.detach(&pod.id).await.unwrap();
+        }
+        network.settle().await;
+        assert_clean();
+    });
+}
+
 #[test]
 fn a_taken_port_is_refused_with_its_owner() {
     on_a_node("a_taken_port_is_refused_with_its_owner", || async {
