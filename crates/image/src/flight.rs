@@ -12,6 +12,8 @@ use std::{
 
 use futures_util::{FutureExt, future::Shared};
 
+use tracing::Instrument;
+
 use crate::{Error, progress::Listeners};
 
 /// The result of a flight, for any number of waiters.
@@ -46,7 +48,7 @@ where
         }
         let heard = Listeners::default();
         heard.also(listeners);
-        let operation = make(heard.clone());
+        let operation = make(heard.clone()).in_current_span();
         let (all, own) = (self.0.clone(), key.clone());
         let task = tokio::spawn(async move {
             let ended = Ended(all, own);

@@ -59,6 +59,7 @@ impl Inner {
         if dead.is_empty() {
             return Ok(());
         }
+        self.figures.collected.add(dead.len() as u64);
         self.index().apply(&Change { drop_layers: dead.clone(), ..Change::default() })?;
         dead.iter().try_for_each(|chain| self.trash.take(&self.layer_path(chain)))
     }

@@ -31,6 +31,7 @@ mod config;
 mod content;
 mod digest;
 mod error;
+mod figures;
 mod flight;
 mod gc;
 mod image;
@@ -53,6 +54,7 @@ pub use crate::{
     config::{Credentials, Registries},
     digest::Digest,
     error::{Error, ErrorKind},
+    figures::{Figures, Holdings, OUTCOMES},
     image::{Image, ImageConfig, Usage},
     platform::Platform,
     progress::{LayerProgress, Progress, Stage},
@@ -62,7 +64,8 @@ pub use crate::{
 
 /// Runs what waits for a disk on a thread that may wait.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
         Ok(result) => result,
         Err(cause) => Err(Error::system(format!("a task ended early: {cause}"))),
     }

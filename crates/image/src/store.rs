@@ -42,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) trash: Arc<Trash>,
     pub(crate) clients: Clients,
     pub(crate) pulls: Pulls,
+    pub(crate) figures: crate::Figures,
     pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
     index: Index,
     /// Held by whoever changes the index or the folders that it lists.
@@ -77,6 +78,7 @@ impl Store {
             state: Shared::default(),
             trash: Arc::new(Trash::open(&temporary)?),
             pulls: Pulls::default(),
+            figures: crate::Figures::default(),
             sampler: std::sync::OnceLock::new(),
             index,
             writer: Mutex::new(()),

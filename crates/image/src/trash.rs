@@ -4,12 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
         mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
 };
+
+use telemetry::Gauge;
 
 use crate::{Error, error::at, unpack::remove_path};
 
@@ -19,17 +21,22 @@ pub(crate) struct Trash {
     counter: AtomicU64,
     work: Mutex<Option<Sender<PathBuf>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Taken, not deleted yet.
+    waiting: Arc<Gauge>,
 }
 
 impl Trash {
     /// `dir` is on the same file system as what will be removed.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
         let (work, todo) = channel::<PathBuf>();
+        let waiting = Arc::new(Gauge::new());
+        let counted = Arc::clone(&waiting);
         let run = move || {
             for path in todo {
                 if let Err(cause) = remove_path(&path) {
                     tracing::warn!("remove {}: {cause}; it goes when the daemon starts next", path.display());
                 }
+                counted.add(-1);
             }
         };
         let thread =
@@ -39,6 +46,7 @@ impl Trash {
             counter: AtomicU64::new(0),
             work: Mutex::new(Some(work)),
             thread: Mutex::new(Some(thread)),
+            waiting,
         })
     }
 
@@ -51,9 +59,17 @@ impl Trash {
             Err(cause) => return Err(at("remove", path)(cause)),
         }
         if let Some(work) = &*self.work.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.waiting.add(1);
             let _ = work.send(gone);
         }
         Ok(())
+    }
+}
+
+impl Trash {
+    /// How many were taken and are not deleted yet.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::try_from(self.waiting.get()).unwrap_or(0)
     }
 }
 

@@ -46,4 +46,4 @@ pub use identity::{Identity, NsId};
 pub use namespace::Namespace;
 pub use pin::PinDir;
 pub use pod::{PodNamespaces, create_ipc, create_uts};
-pub use pool::Pool;
+pub use pool::{Pool, PoolFigures};

@@ -1,7 +1,10 @@
 //! Warm namespaces: made ahead, in the background, so that a pod does not wait for the kernel.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -20,11 +23,32 @@ pub struct Pool {
     refiller: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     size: usize,
     state: Mutex<State>,
     changed: Condvar,
+    warm: AtomicU64,
+    late: AtomicU64,
+    made: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A pool at one moment, and what it did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// As many as it keeps.
+    pub size: u64,
+    /// As many as wait to be taken.
+    pub ready: u64,
+    /// Taken that waited.
+    pub warm: u64,
+    /// Taken while none waited: made on the spot.
+    pub late: u64,
+    /// Made ahead.
+    pub made: u64,
+    /// Attempts to make one ahead that failed.
+    pub failed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +68,7 @@ impl Pool {
     #[must_use]
     pub fn new(size: usize) -> Self {
         let state = Mutex::new(State { ready: Vec::with_capacity(size), closed: false });
-        let shared = Arc::new(Shared { size, state, changed: Condvar::new() });
+        let shared = Arc::new(Shared { size, state, ..Shared::default() });
         let refiller = (size > 0).then(|| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name("netns-pool".into()).spawn(move || refill(&shared)).ok()
@@ -60,6 +84,8 @@ impl Pool {
     pub fn take(&self) -> Result<Namespace, Error> {
         let warm = self.shared.lock().ready.pop();
         self.shared.changed.notify_all();
+        let taken = if warm.is_some() { &self.shared.warm } else { &self.shared.late };
+        taken.fetch_add(1, Ordering::Relaxed);
         warm.map_or_else(Namespace::create, Ok)
     }
 
@@ -67,6 +93,21 @@ impl Pool {
     #[must_use]
     pub fn ready(&self) -> usize {
         self.shared.lock().ready.len()
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn figures(&self) -> PoolFigures {
+        let shared = &self.shared;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PoolFigures {
+            size: shared.size as u64,
+            ready: self.ready() as u64,
+            warm: read(&shared.warm),
+            late: read(&shared.late),
+            made: read(&shared.made),
+            failed: read(&shared.failed),
+        }
     }
 }
 
@@ -106,10 +147,14 @@ fn refill(shared: &Shared) {
         match Namespace::create() {
             Ok(namespace) => {
                 pause = Duration::ZERO;
+                shared.made.fetch_add(1, Ordering::Relaxed);
                 shared.lock().ready.push(namespace);
             }
             // The same failure meets `take`, which tells it.
-            Err(_) => pause = RETRY,
+            Err(_) => {
+                pause = RETRY;
+                shared.failed.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }

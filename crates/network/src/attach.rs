@@ -6,9 +6,10 @@
 //! The chain's elements run in order. Those done here run together on one blocking thread; a program runs on its own, so a
 //! slow plugin holds up no other pod. On failure everything is undone, from the record, as [`detach`](crate::detach) does.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use serde_json::Value;
+use tracing::Instrument;
 
 use crate::{
     Attachment, Error, Network, PodRef, PortMapping,
@@ -64,7 +65,13 @@ impl Network {
             record,
         });
         let run = run.inspect_err(|_| forget(&inner, &pod.sandbox))?;
-        let finished = tokio::spawn(run.finish()).await;
+        let began = Instant::now();
+        let finished = tokio::spawn(run.finish().in_current_span()).await;
+        let figures = &self.inner.figures;
+        figures.attach_took.observe(began.elapsed());
+        if !matches!(&finished, Ok(Ok(_))) {
+            figures.attach_failed.add(1);
+        }
         finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), std::io::Error::other(e)))?
     }
 }

@@ -4,7 +4,9 @@
 //! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record gone
 //! ```
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Instant};
+
+use tracing::Instrument;
 
 use crate::{
     Error, Network,
@@ -26,7 +28,13 @@ impl Network {
         valid_sandbox(sandbox)?;
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
         let work = async move { undo(&inner, &id, None).await };
-        let finished = tokio::spawn(work).await;
+        let began = Instant::now();
+        let finished = tokio::spawn(work.in_current_span()).await;
+        let figures = &self.inner.figures;
+        figures.detach_took.observe(began.elapsed());
+        if !matches!(&finished, Ok(Ok(()))) {
+            figures.detach_failed.add(1);
+        }
         finished.map_err(|e| Error::kernel("detach", sandbox, std::io::Error::other(e)))?
     }
 

@@ -11,7 +11,7 @@ use std::{
 use rustix::{fs::FlockOperation, fs::flock};
 
 use crate::{
-    Config, Counters, Error,
+    Config, Counters, Error, Figures,
     bridge::{BridgeOptions, Bridges},
     cni::{Chain, Element, Folder, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
@@ -41,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) embedded: Arc<Chain>,
     pub(crate) folder: Folder,
     pub(crate) programs: Programs,
+    pub(crate) figures: Arc<Figures>,
     pub(crate) ledger: Ledger,
     pub(crate) firewall: Firewall,
     pub(crate) bridges: Bridges,
@@ -89,10 +90,17 @@ impl Network {
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
             firewall.remember(&record.pod.sandbox, &record.ports, record.mappings());
         }
+        let figures = Arc::new(Figures::default());
         let inner = Inner {
             embedded,
             folder: Folder::new(&config.cni_conf_dir),
-            programs: Programs { folders: config.cni_bin_dirs, limits, progress: Arc::default() },
+            programs: Programs {
+                folders: config.cni_bin_dirs,
+                limits,
+                progress: Arc::default(),
+                figures: Arc::clone(&figures),
+            },
+            figures,
             ledger,
             firewall,
             bridges: Bridges::open(&state)?,

@@ -29,6 +29,7 @@ mod engine;
 mod error;
 mod events;
 mod failpoint;
+mod figures;
 mod filter;
 mod identifier;
 mod monitor;
@@ -55,10 +56,13 @@ pub use container::{
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
+pub use figures::{ENDS, Figures, MonitorIdentity, Population};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress, Progress,
     Registries, Stage, Store, Usage,
 };
+pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
+pub use netns::PoolFigures;
 pub use network::{Config as NetworkConfig, Counters, PortMapping, Protocol};
 pub use oci;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};

@@ -9,12 +9,14 @@
 //! [`Custody`] has a duplicate of every descriptor that must not be lost: what a dead monitor held is handed to the next.
 
 mod custody;
+mod figures;
 mod launch;
 mod link;
 mod request;
 mod supervisor;
 
 pub(crate) use custody::{Custody, Held};
+pub use figures::{MONITOR_REQUESTS, MonitorFigures};
 pub(crate) use link::Link;
 pub(crate) use request::{ExecWait, Made};
 pub(crate) use supervisor::{Monitor, Notice};

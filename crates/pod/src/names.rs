@@ -12,6 +12,8 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 
+use tracing::Instrument;
+
 use crate::Error;
 
 type Running = Shared<BoxFuture<'static, Result<String, Error>>>;
@@ -55,7 +57,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Names<K> {
             Some(Slot::Made(id)) => return Claim::Made(id.clone()),
             None => {}
         }
-        let task = tokio::spawn(make());
+        let task = tokio::spawn(make().in_current_span());
         let running = async move { task.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}")))) };
         let running = running.boxed().shared();
         slots.insert(name.clone(), Slot::Making(running.clone()));

@@ -63,6 +63,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         filters: Filters::default(),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
         monitor,
+        figures: crate::Figures::default(),
         records: state.records(),
         _alone: alone,
         nofile,
@@ -127,6 +128,7 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
                 Err(_) => sandboxes::init_ended(&engine, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
+                engine.figures.log_dropped.add(dropped);
                 tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
             }
             Notice::Event(Event::ExecExited { .. }) => {}

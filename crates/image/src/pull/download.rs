@@ -83,10 +83,12 @@ async fn receive(
     meter: &Meter,
 ) -> Result<(), Error> {
     let mut stream = session.blob(&layer.blob, first);
+    let fetched = &session.figures().fetched;
     let mut arrived: u64 = 0;
     meter.report(Stage::Downloading, 0);
     while let Some(chunk) = stream.next().await? {
         arrived += chunk.len() as u64;
+        fetched.add(chunk.len() as u64);
         if arrived > layer.size {
             return Err(Error::corrupt(format!("more than the {} bytes that the manifest says", layer.size)));
         }

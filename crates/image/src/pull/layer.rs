@@ -5,9 +5,11 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use rustix::fs::{Mode, OFlags};
+use tracing::{Instrument, debug_span};
 
 use super::{download, growing};
 use crate::{
@@ -139,7 +141,8 @@ impl Inner {
             }
         };
         let downloading = async {
-            let result = download::layer(session, layer, first, (path, writer), meter).await;
+            let work = download::layer(session, layer, first, (path, writer), meter);
+            let result = work.instrument(debug_span!("download")).await;
             meter.report(Stage::Unpacking, layer.size);
             result
         };
@@ -167,7 +170,8 @@ impl Inner {
         let _slot = self.pulls.unpacks.acquire().await.map_err(at("wait for", &self.root))?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
         let trash = self.trash.clone();
-        crate::blocking(move || {
+        let began = Instant::now();
+        let unpacking = crate::blocking(move || {
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(at("create", &path))?;
             let folder = Scratch(path, trash);
             let root = open_folder(&folder.0)?;
@@ -179,8 +183,12 @@ impl Inner {
                     unpacked.diff_id
                 ))),
             }
-        })
-        .await
+        });
+        let unpacked = unpacking.instrument(debug_span!("unpack")).await;
+        if unpacked.is_ok() {
+            self.figures.unpack_took.observe(began.elapsed());
+        }
+        unpacked
     }
 }
 

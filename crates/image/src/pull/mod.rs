@@ -6,10 +6,12 @@ mod growing;
 mod layer;
 mod sync;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
+use telemetry::Gauge;
 use tokio::sync::Semaphore;
+use tracing::{Instrument, debug_span};
 
 use self::layer::Ready;
 pub(crate) use self::{commit::Layered, layer::Source, sync::Sync};
@@ -76,7 +78,14 @@ impl Store {
         let (store, credentials) = (self.inner.clone(), credentials.cloned());
         let (landing, _) = self.inner.pulls.images.join(key, &listeners, |listeners| async move {
             let name = reference.to_string();
-            let pulled = store.clone().pull_image(reference, credentials, listeners).await;
+            let (began, running) = (Instant::now(), Gauge::hold(&store.figures.pulling));
+            let work = store.clone().pull_image(reference, credentials, listeners);
+            let pulled = work.instrument(debug_span!("pull", image = name)).await;
+            drop(running);
+            store.figures.pulled(&pulled);
+            if pulled.is_ok() {
+                store.figures.pull_took.observe(began.elapsed());
+            }
             if pulled.is_err() {
                 // Layers that were complete belong to no image.
                 crate::blocking(move || store.collect()).await?;
@@ -116,8 +125,8 @@ impl Inner {
         if let Some(image) = self.have(&reference, &session).await? {
             return Ok(image);
         }
-        let resolved = resolve(&session, reference.target()).await?;
-        let config = self.config(&session, &resolved).await?;
+        let resolved = resolve(&session, reference.target()).instrument(debug_span!("resolve")).await?;
+        let config = self.config(&session, &resolved).instrument(debug_span!("configuration")).await?;
         let parsed = parse_config(&config)?;
         check_platform(&parsed)?;
         let layers = manifest::layers(&resolved.manifest, &parsed.diff_ids)?;
@@ -139,12 +148,12 @@ impl Inner {
             incomplete: false,
         };
         let names = reference.tagged().into_iter().chain([reference.pinned(&resolved.target)]).collect();
-        crate::blocking(move || {
+        let list = crate::blocking(move || {
             let image = self.list_image(record, parsed, names, ready);
             drop(lease);
             image
-        })
-        .await
+        });
+        list.instrument(debug_span!("commit")).await
     }
 
     /// The image, if the reference still means what is here whole.
@@ -194,7 +203,10 @@ impl Inner {
         let mut all: Vec<(Digest, Landing<Ready>)> = Vec::with_capacity(layers.len());
         for layer in layers {
             let (store, own, source, below) = (self.clone(), layer.clone(), source.clone(), all.clone());
-            let start = |listeners| async move { store.bring_layer(own, source, below, listeners).await };
+            let start = |listeners| async move {
+                let span = debug_span!("layer", digest = %own.blob, bytes = own.size);
+                store.bring_layer(own, source, below, listeners).instrument(span).await
+            };
             let (landing, _) = self.pulls.layers.join(layer.chain.clone(), listeners, start);
             all.push((layer.chain.clone(), landing));
         }

@@ -115,6 +115,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Session {
+    /// Of the store it fetches for.
+    pub(crate) fn figures(&self) -> &crate::Figures {
+        &self.store.figures
+    }
+
     pub(crate) fn new(
         store: Arc<crate::store::Inner>,
         reference: &Reference,

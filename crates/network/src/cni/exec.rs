@@ -4,20 +4,22 @@ use std::{
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use telemetry::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
     time::timeout,
 };
+use tracing::{Instrument, debug_span};
 
 use super::{Chain, Plugin, Progress, end::end};
-use crate::{Error, PodRef, PortMapping};
+use crate::{Error, Figures, PodRef, PortMapping};
 
 /// A result is no longer.
 const MOST_OUTPUT: usize = 1 << 20;
@@ -43,6 +45,7 @@ pub(crate) struct Programs {
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) limits: Limits,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 /// What one run of a plugin is about.
@@ -163,6 +166,23 @@ impl Programs {
     }
 
     async fn run(
+        &self,
+        command: &'static str,
+        kind: &str,
+        config: &Map<String, Value>,
+        about: &About<'_>,
+    ) -> Result<Vec<u8>, Run> {
+        let (began, _running) = (Instant::now(), Gauge::hold(&self.figures.plugins_running));
+        let work = self.run_program(command, kind, config, about);
+        let outcome = work.instrument(debug_span!("plugin", plugin = kind, command)).await;
+        self.figures.plugin_took.observe(began.elapsed());
+        if outcome.is_err() {
+            self.figures.plugin_failed.add(1);
+        }
+        outcome
+    }
+
+    async fn run_program(
         &self,
         command: &'static str,
         kind: &str,

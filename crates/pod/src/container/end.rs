@@ -15,10 +15,12 @@ pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatu
         ContainerPhase::Exited => false,
         // Whoever makes or starts it says first how that went.
         ContainerPhase::Creating | ContainerPhase::Starting => {
+            engine.figures.count_end(&status);
             record.early_end = Some(status);
             true
         }
         _ => {
+            engine.figures.count_end(&status);
             finish(record, &status);
             true
         }

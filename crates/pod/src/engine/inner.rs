@@ -10,6 +10,7 @@ use cgroup::{Group, GroupPath, Hierarchies, Limits};
 use oci::Rlimit;
 use rustix::fd::OwnedFd;
 use tokio::sync::RwLock;
+use tracing::Instrument;
 
 use crate::{
     Config, Error, Name, container::Container, error::failed, filter::Filters, identifier, monitor::Monitor,
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     pub(crate) filters: Filters,
     pub(crate) cdi: cdi::Registry,
     pub(crate) monitor: Monitor,
+    pub(crate) figures: crate::Figures,
     pub(crate) records: Records,
     /// While it lives no other daemon works on this state folder.
     pub(crate) _alone: OwnedFd,
@@ -153,5 +155,5 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn detached<T: Send + 'static>(
     operation: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    tokio::spawn(operation).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
+    tokio::spawn(operation.in_current_span()).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
 }

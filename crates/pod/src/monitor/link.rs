@@ -7,18 +7,21 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use monitor_api::{
     Attachments, CodecError, Connection, Envelope, Event, Failure, Holding, MAJOR, MINOR, Reply, Request, Welcome,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
+use telemetry::Gauge;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::{mpsc, watch},
 };
+use tracing::{Instrument, debug_span};
 
+use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
 use crate::{Error, ErrorKind, watched::watch};
 
 /// A monitor that does not answer for so long is taken for hung.
@@ -36,6 +39,7 @@ pub(crate) struct Link {
     next: AtomicU64,
     turn: tokio::sync::Mutex<()>,
     over: watch::Sender<bool>,
+    figures: Arc<MonitorFigures>,
 }
 
 struct Socket(Connection);
@@ -51,6 +55,7 @@ impl Link {
     pub(crate) async fn open(
         connection: Connection,
         events: mpsc::UnboundedSender<Event>,
+        figures: Arc<MonitorFigures>,
     ) -> Result<(Arc<Self>, Welcome), Error> {
         let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
         rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
@@ -60,6 +65,7 @@ impl Link {
             next: AtomicU64::new(1),
             turn: tokio::sync::Mutex::new(()),
             over: watch::Sender::new(false),
+            figures,
         });
         tokio::spawn(Arc::clone(&link).read(events));
         let hello = link.ask(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
@@ -79,8 +85,18 @@ impl Link {
 
     /// The same, where the caller looks at what class of failure it is.
     pub(super) async fn try_ask(&self, request: Request, attachments: Attachments) -> Result<Answer, Error> {
-        let mut answers = self.send(request, attachments).await?;
-        next(&mut answers).await
+        let figures = &self.figures;
+        let (which, began, _waiting) = (kind(&request), Instant::now(), Gauge::hold(&figures.waiting));
+        let answer = async {
+            let mut answers = self.send(request, attachments).await?;
+            next(&mut answers).await
+        };
+        let answer = answer.instrument(debug_span!("monitor", request = MONITOR_REQUESTS[which])).await;
+        match &answer {
+            Ok(_) => figures.round_trip.observe(began.elapsed()),
+            Err(_) => figures.unanswered.add(1),
+        }
+        answer
     }
 
     /// What the monitor holds, with the descriptors.
@@ -114,6 +130,7 @@ impl Link {
     }
 
     async fn send(&self, request: Request, attachments: Attachments) -> Result<mpsc::UnboundedReceiver<Answer>, Error> {
+        self.figures.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::unbounded_channel();
         match self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {

@@ -17,7 +17,7 @@ use rustix::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Custody, Link, launch};
+use super::{Custody, Link, MonitorFigures, launch};
 use crate::{Error, error::failed, process};
 
 /// How long a request waits for a monitor that is being replaced.
@@ -49,6 +49,7 @@ pub(super) struct Inner {
     events: mpsc::UnboundedSender<Event>,
     /// No monitor is wanted any more.
     pub(super) over: AtomicBool,
+    figures: Arc<MonitorFigures>,
 }
 
 #[derive(Clone)]
@@ -75,6 +76,7 @@ impl Monitor {
             execs: Mutex::new(HashMap::new()),
             events,
             over: AtomicBool::new(false),
+            figures: Arc::default(),
         });
         let connected = inner.connect(None).await?;
         let holdings = connected.link.inventory().await?;
@@ -90,6 +92,10 @@ impl Monitor {
             Some(connected) => Ok(connected.welcome.clone()),
             None => Err(Error::unavailable("the monitor is not connected; it is being started again")),
         }
+    }
+
+    pub(crate) fn figures(&self) -> &MonitorFigures {
+        &self.0.figures
     }
 
     pub(crate) fn custody(&self) -> &Custody {
@@ -131,7 +137,7 @@ impl Inner {
             }
             Err(error) => return Err(Error::unavailable(format!("connect to the monitor: {error}"))),
         };
-        let (link, welcome) = Link::open(connection, self.events.clone()).await?;
+        let (link, welcome) = Link::open(connection, self.events.clone(), self.figures.clone()).await?;
         let pid = i32::try_from(welcome.pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Error::internal("the monitor told pid 0"))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("open the monitor's pidfd"))?;
@@ -206,6 +212,7 @@ async fn supervise(inner: std::sync::Weak<Inner>, first: Connected, notices: mps
             tokio::time::sleep(BACKOFF).await;
         };
         tracing::info!(pid = connected.welcome.pid, "a monitor took over");
+        inner.figures.restored.add(1);
         inner.link.send_replace(Some(connected.clone()));
         let _ = notices.send(Notice::Replaced);
     }
