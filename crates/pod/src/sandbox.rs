@@ -13,6 +13,7 @@ mod config;
 mod files;
 mod namespaces;
 mod object;
+mod port_forward;
 pub(crate) mod remove;
 pub(crate) mod run;
 mod status;

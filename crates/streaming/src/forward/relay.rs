@@ -1,0 +1,73 @@
+//! One connection of a client to a port.
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+};
+
+use crate::{
+    Runtime,
+    channel::{Inbox, Outlet},
+};
+
+/// Most bytes that are read at once of what goes to a client.
+const CHUNK: usize = 64 * 1024;
+
+/// A client's side of a connection.
+pub(super) struct Pair {
+    pub(super) inbox: Inbox,
+    pub(super) data: Outlet,
+    pub(super) error: Outlet,
+}
+
+/// Connects, and carries both directions, each to its own end. Why a connection cannot be had is told on the error stream;
+/// a connection that breaks later is the client's to see, as it would be without us.
+pub(super) async fn relay<R: Runtime>(runtime: &R, sandbox: &str, port: u16, mut pair: Pair) {
+    match runtime.connect(sandbox, port).await {
+        Ok(connection) => {
+            exchange(connection, &mut pair).await;
+            pair.error.finish().await;
+        }
+        Err(error) => {
+            tracing::debug!(sandbox, port, "forward: {error}");
+            let text = format!("error forwarding port {port} to pod {sandbox}: {error}");
+            let _ = pair.error.send(text.as_bytes()).await;
+            pair.error.finish().await;
+            pair.data.reset().await;
+        }
+    }
+}
+
+async fn exchange(connection: TcpStream, pair: &mut Pair) {
+    let _ = connection.set_nodelay(true);
+    let (read, write) = connection.into_split();
+    tokio::join!(up(&mut pair.inbox, write), down(read, &mut pair.data));
+}
+
+async fn up(inbox: &mut Inbox, mut write: OwnedWriteHalf) {
+    while let Some(piece) = inbox.next().await {
+        if write.write_all(&piece).await.is_err() {
+            break;
+        }
+    }
+    // A pod that closed its side knows of the end.
+    let _ = write.shutdown().await;
+    inbox.discard().await;
+}
+
+async fn down(mut read: OwnedReadHalf, outlet: &mut Outlet) {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let length = tokio::select! {
+            length = read.read(&mut buffer) => length.unwrap_or(0),
+            () = outlet.refused() => return,
+        };
+        if length == 0 {
+            break;
+        }
+        if outlet.send(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+    outlet.finish().await;
+}

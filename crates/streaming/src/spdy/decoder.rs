@@ -1,0 +1,135 @@
+//! A peer's bytes as frames: pure, and bounded.
+
+use super::{
+    frame::{
+        FLAG_FIN, FLAG_UNIDIRECTIONAL, Frame, GOAWAY, HEAD, HEADERS, Head, PING, RST_STREAM, SETTINGS, SYN_REPLY,
+        SYN_STREAM, VERSION, WINDOW_UPDATE,
+    },
+    headers::Inflater,
+};
+
+/// Most bytes of a control frame's content.
+pub(super) const CONTROL_MAX: usize = 16 * 1024;
+/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+const INITIAL_WINDOW: u32 = 7;
+
+/// What the peer sends is no SPDY/3.1 that could be followed any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent {0}")]
+pub struct Malformed(pub(crate) &'static str);
+
+/// Reads control frames; it must see all of a connection's, for their headers are compressed as one.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    inflater: Inflater,
+}
+
+impl Decoder {
+    /// All frames of these bytes; what is not whole at their end is left out. Content of data frames is only counted.
+    ///
+    /// # Errors
+    /// At the first frame that a connection would end for.
+    pub fn frames(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
+        let (mut frames, mut rest) = (Vec::new(), bytes);
+        while let Some((head, content)) = rest.split_first_chunk::<HEAD>() {
+            let head = Head::parse(*head);
+            check(&head)?;
+            let (Head::Data { length, .. } | Head::Control { length, .. }) = head;
+            let Some((content, after)) = content.split_at_checked(length) else { break };
+            frames.push(match head {
+                Head::Data { stream, fin, length } => Frame::Data { stream, fin, length },
+                Head::Control { kind, flags, .. } => self.control(kind, flags, content)?,
+            });
+            rest = after;
+        }
+        Ok(frames)
+    }
+
+    /// A control frame of this content.
+    pub(super) fn control(&mut self, kind: u16, flags: u8, content: &[u8]) -> Result<Frame, Malformed> {
+        let fin = flags & FLAG_FIN != 0;
+        match kind {
+            SYN_STREAM => {
+                let stream = stream(content)?;
+                let block = content.get(10..).ok_or(Malformed("a SYN_STREAM that ends too early"))?;
+                let headers = self.inflater.block(block)?;
+                Ok(Frame::SynStream { stream, fin, unidirectional: flags & FLAG_UNIDIRECTIONAL != 0, headers })
+            }
+            SYN_REPLY => {
+                let stream = stream(content)?;
+                self.inflater.block(&content[4..])?;
+                Ok(Frame::SynReply { stream })
+            }
+            RST_STREAM => {
+                let [_, status] = pair(content)?;
+                Ok(Frame::RstStream { stream: stream(content)?, status })
+            }
+            SETTINGS => settings(content),
+            PING => match content.first_chunk::<4>() {
+                Some(id) if content.len() == 4 => Ok(Frame::Ping { id: u32::from_be_bytes(*id) }),
+                _ => Err(Malformed("a PING of a wrong length")),
+            },
+            GOAWAY => pair(content).map(|_| Frame::GoAway),
+            HEADERS => {
+                let stream = stream(content)?;
+                self.inflater.block(&content[4..])?;
+                Ok(Frame::Headers { stream, fin })
+            }
+            WINDOW_UPDATE => {
+                let [stream, delta] = pair(content)?;
+                let delta = delta & 0x7fff_ffff;
+                if delta == 0 {
+                    return Err(Malformed("a WINDOW_UPDATE of nothing"));
+                }
+                Ok(Frame::WindowUpdate { stream: stream & 0x7fff_ffff, delta })
+            }
+            _ => Ok(Frame::Unknown),
+        }
+    }
+}
+
+/// Whether a frame may follow such a head.
+pub(super) fn check(head: &Head) -> Result<(), Malformed> {
+    match head {
+        Head::Data { stream: 0, .. } => Err(Malformed("data of no stream")),
+        Head::Control { version, .. } if *version != VERSION => Err(Malformed("a frame of another version")),
+        Head::Control { length, .. } if *length > CONTROL_MAX => Err(Malformed("a control frame larger than is taken")),
+        _ => Ok(()),
+    }
+}
+
+fn stream(content: &[u8]) -> Result<u32, Malformed> {
+    let id = content.first_chunk::<4>().ok_or(Malformed("a frame that ends before its stream"))?;
+    match u32::from_be_bytes(*id) & 0x7fff_ffff {
+        0 => Err(Malformed("a frame of no stream")),
+        id => Ok(id),
+    }
+}
+
+fn pair(content: &[u8]) -> Result<[u32; 2], Malformed> {
+    match content.first_chunk::<8>() {
+        Some([a, b, c, d, e, f, g, h]) if content.len() == 8 => {
+            Ok([u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])])
+        }
+        _ => Err(Malformed("a control frame of a wrong length")),
+    }
+}
+
+fn settings(content: &[u8]) -> Result<Frame, Malformed> {
+    let (count, entries) = content.split_first_chunk::<4>().ok_or(Malformed("SETTINGS that end too early"))?;
+    if entries.len() % 8 != 0 || entries.len() / 8 != u32::from_be_bytes(*count) as usize {
+        return Err(Malformed("SETTINGS of a wrong length"));
+    }
+    let (mut initial_window, (entries, _)) = (None, entries.as_chunks::<8>());
+    for entry in entries {
+        let [_, a, b, c, v1, v2, v3, v4] = *entry;
+        if u32::from_be_bytes([0, a, b, c]) == INITIAL_WINDOW {
+            let size = u32::from_be_bytes([v1, v2, v3, v4]);
+            if size > 0x7fff_ffff {
+                return Err(Malformed("a window larger than there are"));
+            }
+            initial_window = Some(size);
+        }
+    }
+    Ok(Frame::Settings { initial_window })
+}
