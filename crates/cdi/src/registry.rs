@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
@@ -17,10 +17,7 @@ const MOST: usize = 4096;
 
 /// See the module and the crate.
 #[derive(Debug)]
-pub struct Registry {
-    folders: Vec<PathBuf>,
-    known: Mutex<Known>,
-}
+pub struct Registry(Mutex<Known>);
 
 /// A file as it was read, by its path.
 #[derive(Debug)]
@@ -31,6 +28,8 @@ struct Read {
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The one with the highest priority last.
+    places: Vec<PathBuf>,
     files: HashMap<PathBuf, Read>,
     /// What could not be listed.
     folders: BTreeMap<PathBuf, String>,
@@ -46,7 +45,19 @@ enum Found {
 impl Registry {
     /// Of these folders, the one with the highest priority last. None of them has to be there. Reads nothing yet.
     pub fn new(folders: Vec<PathBuf>) -> Self {
-        Self { folders, known: Mutex::default() }
+        Self(Mutex::new(Known { places: folders, ..Known::default() }))
+    }
+
+    /// Other folders from now on.
+    pub fn set_folders(&self, folders: Vec<PathBuf>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).places = folders;
+    }
+
+    /// By the files as they are now.
+    fn now(&self) -> MutexGuard<'_, Known> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.refresh();
+        known
     }
 
     /// What containers with these devices get, by the files as they are now. Blocks.
@@ -54,8 +65,7 @@ impl Registry {
     /// # Errors
     /// The first device that is not known or in conflict. A broken file is named only where the device may have been in it.
     pub fn resolve(&self, names: &[Name]) -> Result<Edits, Error> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.refresh(&mut known);
+        let known = self.now();
         let mut edits = Edits::default();
         let mut files: BTreeSet<&Path> = BTreeSet::new();
         for name in names {
@@ -70,7 +80,7 @@ impl Registry {
                     let files = files.iter().map(|file| file.display().to_string()).collect();
                     return Err(Error::Conflict { name: name.to_string(), files });
                 }
-                None => return Err(Error::Unknown { name: name.to_string(), why: self.why(&known, name) }),
+                None => return Err(Error::Unknown { name: name.to_string(), why: known.why(name) }),
             }
         }
         Ok(edits)
@@ -78,16 +88,14 @@ impl Registry {
 
     /// Full names of all devices that can be had now.
     pub fn devices(&self) -> Vec<String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.refresh(&mut known);
+        let known = self.now();
         let once = known.devices.iter().filter(|(_, found)| matches!(found, Found::Once { .. }));
         once.map(|(name, _)| name.to_string()).collect()
     }
 
     /// Files and folders that cannot be read, and why; devices in conflict.
     pub fn problems(&self) -> BTreeMap<String, String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.refresh(&mut known);
+        let known = self.now();
         let mut problems = BTreeMap::new();
         for (folder, why) in &known.folders {
             problems.insert(folder.display().to_string(), why.clone());
@@ -105,15 +113,17 @@ impl Registry {
         }
         problems
     }
+}
 
-    fn why(&self, known: &Known, name: &Name) -> String {
-        let folders: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
-        let mut why = match known.devices.keys().find(|other| other.kind() == name.kind()) {
+impl Known {
+    fn why(&self, name: &Name) -> String {
+        let folders: Vec<String> = self.places.iter().map(|folder| folder.display().to_string()).collect();
+        let mut why = match self.devices.keys().find(|other| other.kind() == name.kind()) {
             Some(_) => format!("of {} there are others in {}", name.kind(), folders.join(", ")),
             None => format!("no file in {} is of kind {}", folders.join(", "), name.kind()),
         };
         let mut broken: Vec<_> =
-            known.files.iter().filter_map(|(path, file)| Some((path, file.spec.as_ref().err()?))).collect();
+            self.files.iter().filter_map(|(path, file)| Some((path, file.spec.as_ref().err()?))).collect();
         broken.sort();
         if let Some((path, reason)) = broken.first() {
             why += &format!("; {} cannot be read: {reason}", path.display());
@@ -122,30 +132,30 @@ impl Registry {
     }
 
     /// Reads what changed, and decides again who has what if anything did.
-    fn refresh(&self, known: &mut Known) {
+    fn refresh(&mut self) {
         let mut there: Vec<(PathBuf, usize)> = Vec::new();
         let mut folders = BTreeMap::new();
-        for (priority, folder) in self.folders.iter().enumerate() {
+        for (priority, folder) in self.places.iter().enumerate() {
             match list(folder) {
                 Ok(files) => there.extend(files.into_iter().map(|file| (file, priority))),
                 Err(why) => drop(folders.insert(folder.clone(), why)),
             }
         }
-        let before = known.files.len();
-        known.files.retain(|path, _| there.iter().any(|(file, _)| file == path));
-        let mut changed = known.files.len() != before;
-        known.folders = folders;
+        let before = self.files.len();
+        self.files.retain(|path, _| there.iter().any(|(file, _)| file == path));
+        let mut changed = self.files.len() != before;
+        self.folders = folders;
         for (path, _) in &there {
             // Looked at before it is read: what changes in between is seen by the next look.
             let mark = Mark::of(path);
-            if mark.is_some() && known.files.get(path).is_some_and(|read| read.mark == mark) {
+            if mark.is_some() && self.files.get(path).is_some_and(|read| read.mark == mark) {
                 continue;
             }
             changed = true;
-            known.files.insert(path.clone(), Read { mark, spec: file::read(path).map(Arc::new) });
+            self.files.insert(path.clone(), Read { mark, spec: file::read(path).map(Arc::new) });
         }
         if changed {
-            known.devices = decide(&known.files, &there);
+            self.devices = decide(&self.files, &there);
         }
     }
 }
