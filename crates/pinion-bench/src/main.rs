@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod engine;
-mod lists;
 mod machine;
 mod oci;
 mod pods;
@@ -29,8 +28,6 @@ struct Arguments {
 enum Scenario {
     /// Whole lives of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
-    /// Lists and stats of a full node.
-    Lists(lists::Arguments),
     /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
     /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
@@ -40,8 +37,7 @@ enum Scenario {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().scenario {
-        Scenario::Pods(arguments) => block_on(pods::run(arguments)),
-        Scenario::Lists(arguments) => block_on(lists::run(arguments)),
+        Scenario::Pods(arguments) => pods(arguments),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };
@@ -54,7 +50,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn block_on(work: impl Future<Output = Result<(), engine::Failure>>) -> Result<(), engine::Failure> {
+fn pods(arguments: pods::Arguments) -> Result<(), engine::Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?.block_on(work)
+    runtime
+        .map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?
+        .block_on(pods::run(arguments))
 }

@@ -1,7 +1,8 @@
 //! Removing what no one owns: after a start, and from time to time.
 //!
-//! The kernel's side is listed first and the owners are asked after, while nobody makes anything: what has no owner then,
-//! has none.
+//! The kernel's side is listed first and the owners are asked after. An owner is on record before anything of it is made,
+//! and ids are never given twice: what has no owner then, has none, whatever is made meanwhile. So nobody waits for this,
+//! and no plugin that sleeps for one pod keeps it from the others.
 
 use std::{
     collections::HashSet,
@@ -23,7 +24,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// In the background, for as long as the engine lives. A moment at which something is being made is passed over.
+/// In the background, for as long as the engine lives.
 pub(crate) async fn every_minute(engine: Weak<Inner>) {
     let mut orphans = Orphans::default();
     loop {
@@ -34,15 +35,16 @@ pub(crate) async fn every_minute(engine: Weak<Inner>) {
     }
 }
 
-/// Once, unless something is being made.
+/// Once.
 pub(crate) async fn once(engine: &Arc<Inner>) {
-    let Ok(_alone) = engine.making.try_write() else { return };
     unfinished(engine).await;
     pins(engine).await;
     networks(engine).await;
     snapshots(engine).await;
     keys(engine).await;
-    cgroup_parent(engine).await;
+    if let Ok(_alone) = engine.making.try_write() {
+        cgroup_parent(engine).await;
+    }
 }
 
 /// After the last pod went. Not at once: the next one would only have to make again what is removed here.
@@ -79,15 +81,18 @@ fn warn(what: &str, outcome: Result<(), Error>) {
 /// Objects whose operation failed and could not take all back.
 async fn unfinished(engine: &Arc<Inner>) {
     for container in engine.containers() {
-        if container.record().phase == ContainerPhase::Creating {
-            let _alone = container.busy.lock().await;
+        if container.record().phase == ContainerPhase::Creating
+            && let Ok(_alone) = container.busy.try_lock()
+        {
             warn(&format!("container {}", container.id()), take_away(engine, &container).await);
         }
     }
     for sandbox in engine.sandboxes() {
         let unfinished = matches!(sandbox.record().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
-        if unfinished && engine.containers_of(sandbox.id()).is_empty() {
-            let _alone = sandbox.gate.write().await;
+        if unfinished
+            && engine.containers_of(sandbox.id()).is_empty()
+            && let Ok(_alone) = sandbox.gate.try_write()
+        {
             warn(&format!("pod {}", sandbox.id()), teardown(engine, &sandbox).await);
         }
     }

@@ -15,7 +15,7 @@ use tracing::{Instrument, debug_span};
 use super::{
     Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, end, image_volume,
     prepare::{self, Prepared},
-    remove::take_away,
+    remove::{self, take_away},
 };
 use crate::{
     Error, ErrorKind, PidMode, clock,
@@ -32,14 +32,22 @@ use crate::{
 
 const SIGTERM: i32 = 15;
 
-/// Joins an operation of the same name, returns an equal container that waits for its start, or makes it.
+/// Joins an operation of the same name, returns an equal container that has not ended, or makes it.
+///
+/// | of that name and attempt there is one that | equal configuration | another |
+/// |---|---|---|
+/// | is being made | joined | waited for, then as below |
+/// | waits for its start | its id | nothing of it ran: it is replaced |
+/// | runs | its id | `AlreadyExists` |
+/// | ended | a new one, beside it | the same |
 pub(crate) async fn create(engine: &Arc<Inner>, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
     let sandbox = engine.sandbox(sandbox)?;
     let told = format!("create container {} in pod {}", config.name, sandbox.id());
     let name: ContainerName = (sandbox.id().to_owned(), config.name.clone(), config.attempt);
     let config = Arc::new(config);
-    let make = {
+    let make = || {
         let (engine, name, config) = (Arc::clone(engine), name.clone(), Arc::clone(&config));
+        let sandbox = Arc::clone(&sandbox);
         move || async move {
             let made = make(&engine, &sandbox, config).instrument(debug_span!("create_container")).await;
             match &made {
@@ -49,24 +57,55 @@ pub(crate) async fn create(engine: &Arc<Inner>, sandbox: &str, config: Container
             made
         }
     };
-    let outcome = match engine.container_names.claim(&name, make) {
-        Claim::Making(running) => running.await,
-        Claim::Made(id) => same(engine, id, &config),
+    let outcome = loop {
+        let id = match engine.container_names.claim(&name, make()) {
+            Claim::Making(running) => match running.await {
+                Ok(id) => id,
+                Err(error) => break Err(error),
+            },
+            Claim::Made(id) => id,
+        };
+        match there(engine, &id, &config) {
+            There::Same => break Ok(id),
+            There::Over => engine.container_names.free_of(&name, &id),
+            There::NeverRan => match remove::remove(engine, &id).await {
+                Ok(()) => engine.container_names.free_of(&name, &id),
+                Err(error) => break Err(error),
+            },
+            There::Runs => {
+                let attempt = config.attempt;
+                let message = format!(
+                    "attempt {attempt} is container {id}, which runs with another configuration; stop it, or ask for \
+                     another attempt"
+                );
+                break Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+        }
     };
     outcome.map_err(|e| image_volume::lead(e.during(told)))
 }
 
-/// A caller that repeats itself gets what it has; another container of that name is a conflict.
-fn same(engine: &Inner, id: String, config: &ContainerConfig) -> Result<String, Error> {
-    let there = engine.container(&id)?;
+/// What has a name.
+enum There {
+    /// What is asked for.
+    Same,
+    /// One that ended, or is gone.
+    Over,
+    /// Another, whose program never ran.
+    NeverRan,
+    /// Another, that runs.
+    Runs,
+}
+
+fn there(engine: &Inner, id: &str, config: &ContainerConfig) -> There {
+    let Ok(there) = engine.container(id) else { return There::Over };
     let json = |config: &ContainerConfig| serde_json::to_value(config).ok();
-    if there.record().phase == ContainerPhase::Created && json(there.config()) == json(config) {
-        return Ok(id);
+    match there.record().phase {
+        ContainerPhase::Exited => There::Over,
+        _ if json(there.config()) == json(config) => There::Same,
+        ContainerPhase::Creating | ContainerPhase::Created => There::NeverRan,
+        ContainerPhase::Starting | ContainerPhase::Running => There::Runs,
     }
-    Err(Error::new(
-        ErrorKind::AlreadyExists,
-        format!("attempt {} is container {id}; remove it, or ask for another attempt", config.attempt),
-    ))
 }
 
 async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<ContainerConfig>) -> Result<String, Error> {
@@ -87,7 +126,10 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
     let (container, _alone) = record(engine, sandbox, config, &image)?;
     match set_up(engine, sandbox, &container, &image).await {
         Ok(()) => Ok(container.id().to_owned()),
-        Err(error) => Err(with_undo(error, take_away(engine, &container).await)),
+        Err(error) => {
+            engine.failures.container(&container, &error);
+            Err(with_undo(error, take_away(engine, &container).await))
+        }
     }
 }
 
@@ -133,11 +175,19 @@ async fn set_up(
     container: &Arc<Container>,
     image: &Image,
 ) -> Result<(), Error> {
+    if let Some((began, ended)) = engine.pulls.of(&container.metadata.image_id) {
+        container.part("pull the image".into(), began, ended, "");
+    }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
+    let place = engine.lanes.mount().await?;
+    container.stage("prepare root, mounts and streams");
     let prepared = {
         let (engine, sandbox, container, image) =
             (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
-        blocking(move || prepare::prepare(&engine, &sandbox, &container, &image))
+        blocking(move || {
+            let _place = place;
+            prepare::prepare(&engine, &sandbox, &container, &image)
+        })
     };
     let Prepared { spec, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
     failpoint::reach("container.prepared");
@@ -150,11 +200,14 @@ async fn set_up(
         spec,
         log: LogOptions { line_max: engine.config.log_line_max },
     };
+    let turn = engine.lanes.clone_turn().await?;
+    container.stage("clone and set up its process");
     let made = engine.monitor.create(create, send, keep).instrument(debug_span!("monitor")).await?;
+    drop(turn);
     failpoint::reach("container.made");
     container.update(&engine.records, |record| {
         record.phase = ContainerPhase::Created;
-        record.stage = "created".into();
+        record.enter("created");
         match made {
             Made::Waiting(made) => {
                 for warning in &made.warnings {

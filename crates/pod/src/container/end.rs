@@ -33,7 +33,7 @@ pub(crate) fn finish(record: &mut ContainerRecord, status: &ExitStatus) {
     record.finished_at = if status.at == 0 { clock::now() } else { status.at };
     record.exit_code = status.code;
     record.early_end = None;
-    "ended".clone_into(&mut record.stage);
+    record.enter("ended");
     let (reason, message) = match (status.oom_killed, status.code) {
         (true, _) => ("OOMKilled", "a process was killed: the container was out of memory".to_owned()),
         (false, Some(0)) => ("Completed", String::new()),

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
 };
 
 use cgroup::{Group, GroupPath};
@@ -16,6 +16,7 @@ use crate::{
     engine::Inner,
     error::failed,
     state::{Kind, Records},
+    timeline::Timeline,
 };
 
 /// The record's file of the runtime specification.
@@ -63,16 +64,26 @@ pub(crate) struct ContainerRecord {
     /// Its command cannot be executed: what `start` will say.
     #[serde(default)]
     pub(crate) refused: Option<String>,
+    #[serde(default)]
+    pub(crate) timeline: Timeline,
     /// Its program ended while `start` was not done.
     #[serde(skip)]
     pub(crate) early_end: Option<ExitStatus>,
 }
 
+impl ContainerRecord {
+    /// Another stage begins.
+    pub(crate) fn enter(&mut self, stage: &str) {
+        stage.clone_into(&mut self.stage);
+        self.timeline.enter(stage);
+    }
+}
+
 impl Default for ContainerRecord {
     fn default() -> Self {
-        Self {
+        let mut record = Self {
             phase: ContainerPhase::Creating,
-            stage: "creating".into(),
+            stage: String::new(),
             pid: 0,
             start_time: 0,
             started_at: 0,
@@ -82,8 +93,11 @@ impl Default for ContainerRecord {
             message: String::new(),
             resources: None,
             refused: None,
+            timeline: Timeline::default(),
             early_end: None,
-        }
+        };
+        record.enter("creating");
+        record
     }
 }
 
@@ -92,6 +106,8 @@ pub(crate) struct Container {
     pub(crate) metadata: ContainerMetadata,
     /// Held by create, start, stop, remove and update.
     pub(crate) busy: Arc<tokio::sync::Mutex<()>>,
+    /// Its stop signal was sent: those who stop it again only wait.
+    pub(crate) asked: AtomicBool,
     /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
     pub(crate) reaped: OnceLock<i32>,
     record: watch::Sender<Arc<ContainerRecord>>,
@@ -105,6 +121,7 @@ impl Container {
         Self {
             metadata,
             busy: Arc::default(),
+            asked: AtomicBool::new(false),
             reaped: OnceLock::new(),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
@@ -149,6 +166,40 @@ impl Container {
         self.record.send_replace(Arc::clone(&record));
         records.events().container(self, before, &record);
         written
+    }
+
+    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it is
+    /// found out again.
+    pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut ContainerRecord) -> bool) {
+        if let Err(error) = self.update(records, change) {
+            tracing::warn!("container {}: {error}", self.id());
+        }
+    }
+
+    /// Where the operation stands; not worth a write.
+    pub(crate) fn stage(&self, stage: &str) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = ContainerRecord::clone(&self.record.borrow());
+        record.enter(stage);
+        self.record.send_replace(Arc::new(record));
+    }
+
+    /// The same, for one that is being ended: what its end says stays.
+    pub(crate) fn stopping(&self, stage: &str) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = ContainerRecord::clone(&self.record.borrow());
+        if record.phase != ContainerPhase::Exited {
+            record.enter(stage);
+            self.record.send_replace(Arc::new(record));
+        }
+    }
+
+    /// Something that was a part of the present stage; not worth a write either.
+    pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = ContainerRecord::clone(&self.record.borrow());
+        record.timeline.part(name, began, ended, failure);
+        self.record.send_replace(Arc::new(record));
     }
 
     /// The resolved process: who it is, its environment, its rights.
@@ -219,6 +270,7 @@ impl Container {
             resources: record.resources.as_ref().unwrap_or(&self.metadata.config.resources).clone(),
             user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
             stage: record.stage.clone(),
+            making: record.phase == ContainerPhase::Creating && self.busy.try_lock().is_err(),
         }
     }
 }

@@ -7,40 +7,50 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
 use super::{Container, ContainerPhase, ContainerRecord, end};
-use crate::{Error, clock, engine::Inner, failpoint};
+use crate::{Error, clock, engine::Inner, failpoint, joined::Operation, lanes::patiently};
 
 /// What other engines answer for a program that could not be started.
 const START_ERROR: i32 = 128;
 
+/// Starts it; one that runs is started already. Who asks again joins.
 pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = engine.container(id)?;
-    let _alone = container.busy.lock().await;
+    let work = {
+        let (engine, container) = (Arc::clone(engine), Arc::clone(&container));
+        || async move { begin(&engine, &container).await }
+    };
+    engine.joined.join(Operation::StartContainer, container.id(), work).await
+}
+
+async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    let doing = || format!("it is at {:?}", container.record().stage);
+    let _alone = patiently(container.busy.lock(), doing).await?;
     let wrong = |why: &str| Err(Error::state(format!("start container {}: {why}", container.id())));
     match container.record().phase {
         ContainerPhase::Created => {}
         ContainerPhase::Creating => return wrong("it is still being made"),
-        ContainerPhase::Starting | ContainerPhase::Running => return wrong("it runs already"),
+        ContainerPhase::Starting | ContainerPhase::Running => return Ok(()),
         ContainerPhase::Exited => return wrong("it ended; make another one"),
     }
     if let Some(why) = container.record().refused.clone() {
-        refuse(engine, &container)?;
+        refuse(engine, container)?;
         return Err(Error::invalid(why));
     }
-    container.update(&engine.records, |record| {
+    container.update_anyway(&engine.records, |record| {
         record.phase = ContainerPhase::Starting;
-        record.stage = "starting".into();
+        record.enter("starting");
         true
-    })?;
+    });
     failpoint::reach("container.starting");
     let started = engine.monitor.start(container.id()).instrument(debug_span!("start_container")).await;
     failpoint::reach("container.started");
-    container.update(&engine.records, |record| {
+    container.update_anyway(&engine.records, |record| {
         record.started_at = clock::now();
         let early_end = record.early_end.take();
         match &started {
             Ok(()) => {
                 record.phase = ContainerPhase::Running;
-                record.stage = "running".into();
+                record.enter("running");
                 if let Some(status) = early_end {
                     end::finish(record, &status);
                 }
@@ -48,7 +58,7 @@ pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
             Err(error) => fail(record, error.message.clone()),
         }
         true
-    })?;
+    });
     if started.is_err() {
         // Whatever the monitor could not tell any more: it does not run.
         if let Some(pidfd) = engine.monitor.custody().file(container.id(), Role::Pidfd) {

@@ -1,12 +1,15 @@
 //! `StopContainer`: the stop signal, the grace, then SIGKILL to every process.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use monitor_api::{KillScope, Target};
 use rustix::process::Signal;
 
 use super::{Container, ContainerPhase, start};
-use crate::{Error, ErrorKind, engine::Inner, process};
+use crate::{Error, ErrorKind, engine::Inner, lanes::patiently, process};
 
 /// How long the kernel may take to end what was killed, before it is told as a failure.
 const KILLED: Duration = Duration::from_secs(30);
@@ -22,7 +25,8 @@ pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Resu
     };
     let told = |e: Error| e.during(format_args!("stop container {}", container.id()));
     // A stop with a shorter grace must not wait for one with a longer: only start and create are waited for.
-    drop(container.busy.lock().await);
+    let doing = || format!("it is at {:?}", container.record().stage);
+    drop(patiently(container.busy.lock(), doing).await.map_err(told)?);
     match container.record().phase {
         ContainerPhase::Exited | ContainerPhase::Creating => return Ok(()),
         ContainerPhase::Created => return kill(engine, &container).await.map_err(told),
@@ -37,8 +41,13 @@ pub(crate) async fn stop(engine: &Arc<Inner>, id: &str, grace: Duration) -> Resu
 /// Sends the stop signal and waits; whether it ended.
 async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<bool, Error> {
     let signal = container.metadata.stop_signal;
+    if container.asked.swap(true, Ordering::AcqRel) {
+        // Programs take a second signal for impatience.
+        return Ok(wait(container, grace).await);
+    }
     let target = Target::Container(container.id().to_owned());
     let pid = container.record().pid;
+    container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()));
     // A process that is gone hears as well as any: the signal then does no harm.
     let hears = || process::hears(pid, signal).unwrap_or(true);
     let heard = hears();
@@ -64,11 +73,12 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
 }
 
 /// SIGKILL to every process, and waits for the end.
-pub(super) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
+pub(crate) async fn kill(engine: &Inner, container: &Container) -> Result<(), Error> {
     if container.record().refused.is_some() {
         return start::refuse(engine, container);
     }
     let target = Target::Container(container.id().to_owned());
+    container.stopping("stop: every process is killed");
     engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await?;
     if wait(container, KILLED).await {
         return Ok(());

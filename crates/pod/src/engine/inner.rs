@@ -13,8 +13,9 @@ use tokio::sync::RwLock;
 use tracing::Instrument;
 
 use crate::{
-    Config, Error, Name, container::Container, error::failed, filter::Filters, identifier, monitor::Monitor,
-    names::Names, sandbox::Sandbox, state::Records, stats::Sampler,
+    Config, Error, Name, container::Container, error::failed, failures::Failures, filter::Filters, identifier,
+    joined::Joined, lanes::Lanes, monitor::Monitor, names::Names, pulls::Pulls, sandbox::Sandbox, state::Records,
+    stats::Sampler,
 };
 
 /// Sandbox id, name, attempt.
@@ -39,8 +40,12 @@ pub(crate) struct Inner {
     pub(crate) nofile: Rlimit,
     pub(crate) sandbox_names: Names<Name>,
     pub(crate) container_names: Names<ContainerName>,
+    pub(crate) joined: Joined,
+    pub(crate) lanes: Lanes,
+    pub(crate) failures: Failures,
+    pub(crate) pulls: Pulls,
     pub(crate) stats: Sampler,
-    /// Read by whoever makes something, written by the reconciler.
+    /// Read by whoever makes something, written by who removes the group above all pods.
     pub(crate) making: RwLock<()>,
     pub(crate) sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
     pub(crate) containers: Mutex<BTreeMap<String, Arc<Container>>>,

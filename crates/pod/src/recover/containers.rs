@@ -79,14 +79,14 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
             HoldingState::Exited(status) => end::finish(record, &status),
             HoldingState::Running => {
                 record.phase = ContainerPhase::Running;
-                record.stage = "running".into();
+                record.enter("running");
                 if record.started_at == 0 {
                     record.started_at = clock::now();
                 }
             }
             _ => {
                 record.phase = ContainerPhase::Created;
-                record.stage = "created".into();
+                record.enter("created");
             }
         }
         true

@@ -61,7 +61,7 @@ async fn ready(
         tracing::warn!("the network namespace of pod {} is gone: the pod is not ready any more", sandbox.id());
         return sandbox.update(&engine.records, |record| {
             record.phase = SandboxPhase::Networked;
-            record.stage = "its network namespace is gone; remove the pod and make it again".into();
+            record.enter("its network namespace is gone; remove the pod and make it again");
         });
     }
     let shared = Shared::of(sandbox.config());

@@ -132,6 +132,7 @@ async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error>
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     let cgroup = format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id());
+    let _turn = engine.lanes.clone_turn().await?;
     engine
         .monitor
         .pod_init(sandbox.id(), cgroup, namespaces)

@@ -13,7 +13,9 @@ use tokio::sync::watch;
 use super::{SandboxConfig, SandboxState, SandboxStatus};
 use crate::{
     Error,
+    engine::Inner,
     state::{Kind, Records},
+    timeline::Timeline,
 };
 
 /// `metadata.json`.
@@ -41,12 +43,28 @@ pub(crate) struct SandboxRecord {
     pub(crate) stage: String,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) attachment: Option<Attachment>,
+    #[serde(default)]
+    pub(crate) timeline: Timeline,
 }
 
 impl SandboxRecord {
     /// Nothing is made yet.
     pub(crate) fn reserved() -> Self {
-        Self { phase: SandboxPhase::Reserved, stage: "reserved".into(), netns: None, attachment: None }
+        let mut record = Self {
+            phase: SandboxPhase::Reserved,
+            stage: String::new(),
+            netns: None,
+            attachment: None,
+            timeline: Timeline::default(),
+        };
+        record.enter("reserved");
+        record
+    }
+
+    /// Another stage begins.
+    pub(crate) fn enter(&mut self, stage: &str) {
+        stage.clone_into(&mut self.stage);
+        self.timeline.enter(stage);
     }
 }
 
@@ -57,6 +75,8 @@ pub(crate) struct Sandbox {
     pub(crate) gate: Arc<tokio::sync::RwLock<()>>,
     /// The pod's PID namespace, once its init runs.
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
+    /// Whoever makes it shall give up.
+    cancelled: watch::Sender<bool>,
     record: watch::Sender<Arc<SandboxRecord>>,
     writing: Mutex<()>,
 }
@@ -67,6 +87,7 @@ impl Sandbox {
             metadata,
             gate: Arc::default(),
             pid: tokio::sync::Mutex::new(None),
+            cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
         }
@@ -102,8 +123,72 @@ impl Sandbox {
     pub(crate) fn stage(&self, stage: &str) {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut record = SandboxRecord::clone(&self.record.borrow());
-        stage.clone_into(&mut record.stage);
+        record.enter(stage);
         self.record.send_replace(Arc::new(record));
+    }
+
+    /// Something that was a part of the present stage; not worth a write either.
+    pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = SandboxRecord::clone(&self.record.borrow());
+        record.timeline.part(name, began, ended, failure);
+        self.record.send_replace(Arc::new(record));
+    }
+
+    /// The present stage failed; it may be tried again.
+    pub(crate) fn failed(&self, why: &str) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = SandboxRecord::clone(&self.record.borrow());
+        record.timeline.fail(why);
+        record.stage = format!("{}: {why}", record.stage.split(": ").next().unwrap_or_default());
+        self.record.send_replace(Arc::new(record));
+    }
+
+    /// Notes what plugins of the network did for it.
+    pub(crate) fn plugin_calls(&self, engine: &Inner) {
+        let calls = engine.network.calls(self.id());
+        let noted = self.record().timeline.stages().iter().filter(|stage| stage.part).map(|stage| stage.began).max();
+        for call in calls.into_iter().filter(|call| noted.is_none_or(|noted| call.began > noted)) {
+            let took = call.took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            let name = format!("CNI plugin {} {}", call.plugin, call.command);
+            self.part(name, call.began, call.began.saturating_add(took), &call.failure);
+        }
+    }
+
+    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it is
+    /// found out again.
+    pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = SandboxRecord::clone(&self.record.borrow());
+        let before = record.phase;
+        change(&mut record);
+        let now = record.phase;
+        if let Err(error) = records.write_status(Kind::Sandbox, self.id(), &record) {
+            tracing::warn!("pod {}: {error}", self.id());
+        }
+        self.record.send_replace(Arc::new(record));
+        records.events().sandbox(self, before, now);
+    }
+
+    /// Has its making end; nothing where it is made.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
+    /// Resolves when its making shall end.
+    pub(crate) async fn cancelled(&self) {
+        // The sender lives in self, so this fails never.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Its operation runs: nobody knows its id yet.
+    pub(crate) fn is_making(&self) -> bool {
+        let making = matches!(self.record.borrow().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
+        making && self.gate.try_read().is_err()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -120,6 +205,7 @@ impl Sandbox {
             ips: record.attachment.as_ref().map(|a| a.ips.clone()).unwrap_or_default(),
             netns: record.netns.clone(),
             stage: record.stage.clone(),
+            making: self.is_making(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; one that fails takes back all.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use network::{Attachment, PodRef};
 use rustix::fd::OwnedFd;
@@ -21,12 +21,13 @@ use crate::{
     undo::with_undo,
 };
 
-/// Joins an operation of the same name, returns the one that is there, or makes it.
+/// Joins an operation of the same name, returns the one that is ready, or makes it. One of that name that was stopped is
+/// no obstacle: it stays, until it is removed, beside the new one.
 pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
     check_handler(engine, &config.runtime_handler)?;
-    let name = config.name.clone();
-    let make = {
-        let engine = Arc::clone(engine);
+    let (name, config) = (config.name.clone(), Arc::new(config));
+    let make = || {
+        let (engine, config) = (Arc::clone(engine), Arc::clone(&config));
         move || async move {
             let name = config.name.clone();
             let made = make(&engine, config).await;
@@ -37,22 +38,18 @@ pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<St
             made
         }
     };
-    match engine.sandbox_names.claim(&name, make) {
-        Claim::Making(running) => running.await,
-        Claim::Made(id) if engine.sandbox(&id)?.is_ready() => Ok(id),
-        Claim::Made(id) => Err(Error::new(
-            ErrorKind::AlreadyExists,
-            format!(
-                "run pod {}/{}: attempt {} is pod {id}, which was stopped; remove it, or ask for another attempt",
-                name.namespace, name.name, name.attempt
-            ),
-        )),
+    loop {
+        match engine.sandbox_names.claim(&name, make()) {
+            Claim::Making(running) => return running.await,
+            Claim::Made(id) if engine.sandbox(&id).is_ok_and(|sandbox| sandbox.is_ready()) => return Ok(id),
+            Claim::Made(id) => engine.sandbox_names.free_of(&name, &id),
+        }
     }
 }
 
-async fn make(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
+async fn make(engine: &Arc<Inner>, config: Arc<SandboxConfig>) -> Result<String, Error> {
     let told = format!("run pod {}/{}", config.name.namespace, config.name.name);
-    // The reconciler must not take for left over what is only just being made.
+    // The group above all pods must not go while something is made in it.
     let _making = engine.making.read().await;
     let made = async {
         let reserved = Reserved::new(engine, config)?;
@@ -85,8 +82,8 @@ struct Reserved<'a> {
 struct Networked<'a>(Reserved<'a>);
 
 impl<'a> Reserved<'a> {
-    fn new(engine: &'a Arc<Inner>, config: SandboxConfig) -> Result<Self, Error> {
-        let metadata = SandboxMetadata { id: identifier::fresh()?, config: Arc::new(config), created_at: clock::now() };
+    fn new(engine: &'a Arc<Inner>, config: Arc<SandboxConfig>) -> Result<Self, Error> {
+        let metadata = SandboxMetadata { id: identifier::fresh()?, config, created_at: clock::now() };
         let record = SandboxRecord::reserved();
         engine.records.create(Kind::Sandbox, &metadata.id, &metadata)?;
         let hostname = hostname(&metadata.config);
@@ -108,6 +105,7 @@ impl<'a> Reserved<'a> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
         let (netns, shared) = self.make_namespaces().await?;
         failpoint::reach("sandbox.pinned");
+        self.wanted()?;
         sandbox.stage("attach to the network");
         let (kept, attachment) = tokio::join!(self.keep(shared), self.attach(netns.as_ref()));
         kept?;
@@ -122,16 +120,26 @@ impl<'a> Reserved<'a> {
             record.attachment = attachment;
         })?;
         failpoint::reach("sandbox.networked");
-        Ok(())
+        self.wanted()
+    }
+
+    /// Whether nobody asked for its end meanwhile.
+    fn wanted(&self) -> Result<(), Error> {
+        match self.sandbox.is_cancelled() {
+            true => Err(Error::state("it was stopped while it was being made")),
+            false => Ok(()),
+        }
     }
 
     /// Pins the network namespace and makes the others.
     async fn make_namespaces(&self) -> Result<(Option<Pinned>, Vec<OwnedFd>), Error> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
+        let place = engine.lanes.mount().await?;
         sandbox.stage("make namespaces");
         let make = {
             let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
             move || {
+                let _place = place;
                 engine.make_pod_cgroup(&sandbox)?;
                 let shared = make_shared(sandbox.config(), &hostname)?;
                 if sandbox.config().network == SharedMode::Node {
@@ -158,14 +166,35 @@ impl<'a> Reserved<'a> {
         let Some((namespace, path)) = netns else { return Ok(None) };
         let pod = pod_ref(&self.sandbox);
         let attached = self.engine.network.attach(&pod, namespace, path, &self.sandbox.config().ports);
-        let attached = attached.instrument(debug_span!("attach")).await;
+        let attached = self.unless_cancelled(attached.instrument(debug_span!("attach"))).await;
+        self.sandbox.plugin_calls(self.engine);
         attached.map(Some).map_err(|error| match error {
-            network::Error::PortTaken { .. } => Error::state(format!("attach to the network: {error}")),
+            network::Error::PortTaken { .. } | network::Error::Cancelled(_) => {
+                Error::state(format!("attach to the network: {error}"))
+            }
             network::Error::Exhausted { .. } => {
                 Error::new(ErrorKind::ResourceExhausted, format!("attach to the network: {error}"))
             }
             error => failed("attach to the network")(error),
         })
+    }
+
+    /// An attachment that is cancelled comes to its end all the same: what it did is undone.
+    async fn unless_cancelled<T>(&self, attach: impl Future<Output = T>) -> T {
+        /// It may not have begun when it is first cancelled.
+        const AGAIN: Duration = Duration::from_millis(50);
+        tokio::pin!(attach);
+        tokio::select! {
+            attached = &mut attach => return attached,
+            () = self.sandbox.cancelled() => {}
+        }
+        self.sandbox.stage("taken back: it was stopped while it was being made");
+        loop {
+            self.engine.network.cancel(self.sandbox.id());
+            if let Ok(attached) = tokio::time::timeout(AGAIN, &mut attach).await {
+                return attached;
+            }
+        }
     }
 
     fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
@@ -189,6 +218,7 @@ impl<'a> Reserved<'a> {
     }
 
     async fn take_back(self, error: Error) -> Error {
+        self.engine.failures.sandbox(&self.sandbox, &error);
         with_undo(error, teardown(self.engine, &self.sandbox).await)
     }
 }
@@ -198,7 +228,7 @@ impl Networked<'_> {
         let Self(reserved) = self;
         let published = reserved.sandbox.update(&reserved.engine.records, |record| {
             record.phase = SandboxPhase::Ready;
-            record.stage = "ready".into();
+            record.enter("ready");
         });
         match published {
             Ok(()) => Ok(reserved.sandbox.id().to_owned()),

@@ -30,4 +30,6 @@ pub struct SandboxStatus {
     pub netns: Option<PathBuf>,
     /// Where a running or failed operation stands, for `inspect`.
     pub stage: String,
+    /// It is only just being made, and whoever makes it does not have its id yet.
+    pub making: bool,
 }

@@ -16,6 +16,7 @@ use crate::{
 pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     let id = sandbox.id();
     let mut undo = Undo::default();
+    sandbox.stage("end its init");
     let init = async {
         sandbox.pid.lock().await.take();
         if engine.monitor.custody().holds(id) { engine.monitor.delete(id).await } else { Ok(()) }
@@ -23,7 +24,9 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
     undo.step("end the pod's init", init).await;
     failpoint::reach("teardown.init");
     if sandbox.config().network == super::SharedMode::Pod {
+        sandbox.stage("detach from the network");
         undo.step("detach from the network", engine.network.detach(id)).await;
+        sandbox.plugin_calls(engine);
         failpoint::reach("teardown.detached");
         let unpin = {
             let (engine, id) = (Arc::clone(engine), id.to_owned());
@@ -37,13 +40,13 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         undo.step("unmount /dev/shm", async { if shm.exists() { volume::detach(&shm) } else { Ok(()) } }).await;
         undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;
     }
-    undo.finish()
+    undo.finish().inspect_err(|error| sandbox.failed(&error.message))
 }
 
 /// Everything, with the record. What fails is tried again by the reconciler: the record stays for it.
 pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     if sandbox.record().phase != SandboxPhase::Stopped {
-        release(engine, sandbox).await.inspect_err(|error| sandbox.stage(&format!("cannot be removed: {error}")))?;
+        release(engine, sandbox).await?;
     }
     engine.remove_pod_cgroup(sandbox).await?;
     failpoint::reach("teardown.released");

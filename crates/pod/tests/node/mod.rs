@@ -184,7 +184,6 @@ impl Node {
             privileged: false,
             runtime_handler: String::new(),
             resources: None,
-            overhead: None,
         }
     }
 

@@ -63,7 +63,6 @@ fn sandbox() -> SandboxConfig {
         privileged: false,
         runtime_handler: String::new(),
         resources: None,
-        overhead: None,
     }
 }
 
