@@ -8,6 +8,10 @@ use tonic::transport::{Channel, Endpoint, Error};
 /// default of 4 MiB. Kubelet and crictl use the same figure.
 pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
+/// What a server may send before it hears that it was read: with HTTP/2's default of 64 KiB a list of a thousand pods waits
+/// for its reader again and again.
+const WINDOW: u32 = 4 << 20;
+
 /// Connects to a CRI endpoint on a Unix socket (any engine's, not only ours).
 ///
 /// `socket` is a path, with or without `unix://` before it.
@@ -18,6 +22,8 @@ pub async fn connect(socket: impl AsRef<Path>) -> Result<Channel, Error> {
     let path = plain(socket.as_ref());
     // The authority of the URI is unused, but HTTP/2 wants one.
     Endpoint::from_static("http://localhost")
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .connect_with_connector(tower::service_fn(move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }

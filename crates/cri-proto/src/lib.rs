@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+pub mod encoded;
 
 pub use connect::{MESSAGE_MAX, connect};
 
@@ -13,6 +14,12 @@ pub use connect::{MESSAGE_MAX, connect};
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
+}
+
+/// The server's side of `runtime.v1`; long lists are [`encoded`] answers there.
+#[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
+pub mod server {
+    include!(concat!(env!("OUT_DIR"), "/server/runtime.v1.rs"));
 }
 
 /// Package `pinion.v1`: progress of pulls, archives, sessions without a streaming server.

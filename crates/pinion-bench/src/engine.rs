@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     pub(crate) version: String,
     /// The process that listens on its socket.
     pub(crate) daemon: i32,
+    /// The connection.
+    pub(crate) channel: Channel,
     /// The CRI's runtime service.
     pub(crate) runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
@@ -61,7 +63,8 @@ impl Engine {
             version: format!("{} {}", version.runtime_name, version.runtime_version),
             daemon: listener(&endpoint.socket).map_err(|e| Failure(format!("{}: {e}", at("find the daemon of"))))?,
             runtime,
-            images: ImageServiceClient::new(channel),
+            images: ImageServiceClient::new(channel.clone()),
+            channel,
         })
     }
 

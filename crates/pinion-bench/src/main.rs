@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod engine;
+mod lists;
 mod machine;
 mod oci;
 mod pods;
@@ -28,6 +29,8 @@ struct Arguments {
 enum Scenario {
     /// Whole lives of pods: RunPodSandbox, CreateContainer, StartContainer, ExecSync, Stop, Remove.
     Pods(pods::Arguments),
+    /// Lists and stats of a full node.
+    Lists(lists::Arguments),
     /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
     /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
@@ -37,7 +40,8 @@ enum Scenario {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().scenario {
-        Scenario::Pods(arguments) => pods(arguments),
+        Scenario::Pods(arguments) => block_on(pods::run(arguments)),
+        Scenario::Lists(arguments) => block_on(lists::run(arguments)),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };
@@ -50,9 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn pods(arguments: pods::Arguments) -> Result<(), engine::Failure> {
+fn block_on(work: impl Future<Output = Result<(), engine::Failure>>) -> Result<(), engine::Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime
-        .map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?
-        .block_on(pods::run(arguments))
+    runtime.map_err(|error| engine::Failure(format!("start the async runtime: {error}")))?.block_on(work)
 }

@@ -1,4 +1,6 @@
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use crate::engine::Failure;
 
 /// Processes of the machine with what they use, by pid.
 #[derive(Debug)]
@@ -72,4 +74,14 @@ fn descends(pid: i32, root: i32) -> bool {
         at = parent;
     }
     false
+}
+
+/// CPU time of a process and all its threads so far.
+pub(crate) fn cpu_time(pid: i32) -> Result<Duration, Failure> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).map_err(|e| Failure(format!("read {path}: {e}")))?;
+    // The name may hold spaces; what follows it does not.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1000 / rustix::param::clock_ticks_per_second()))
 }

@@ -84,7 +84,7 @@ async fn raise(clock: &mut Clock<'_>, shape: &Shape, name: &str) -> Result<Alive
     let pod = clock.step(runtime.run_pod_sandbox(run)).await?.pod_sandbox_id;
     let create = CreateContainerRequest {
         pod_sandbox_id: pod.clone(),
-        config: Some(container(shape)),
+        config: Some(container(shape, name)),
         sandbox_config: Some(config),
     };
     let container = clock.step(runtime.create_container(create)).await?.container_id;
@@ -125,12 +125,13 @@ fn pod(shape: &Shape, name: &str) -> PodSandboxConfig {
         hostname: "bench".to_owned(),
         log_directory: shape.logs().to_string_lossy().into_owned(),
         linux: Some(LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() }),
-        labels: HashMap::from([("bench".to_owned(), name.to_owned())]),
+        labels: labels(shape, name, None),
+        annotations: annotations(shape, None),
         ..Default::default()
     }
 }
 
-fn container(shape: &Shape) -> ContainerConfig {
+fn container(shape: &Shape, name: &str) -> ContainerConfig {
     let security = LinuxContainerSecurityContext {
         namespace_options: namespaces(shape),
         seccomp: runtime_default(),
@@ -160,9 +161,45 @@ fn container(shape: &Shape) -> ContainerConfig {
         }),
         command: shape.command(),
         log_path: "sleeper.log".to_owned(),
+        labels: labels(shape, name, Some("sleeper")),
+        annotations: annotations(shape, Some("sleeper")),
         linux: Some(LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
         ..Default::default()
     }
+}
+
+/// What a kubelet labels pods and containers with.
+fn labels(shape: &Shape, name: &str, container: Option<&str>) -> HashMap<String, String> {
+    let mut labels = HashMap::from([("bench".to_owned(), name.to_owned())]);
+    if shape.kubelet {
+        let uid = format!("bench-{}-{name}", shape.mark);
+        let words = [
+            ("io.kubernetes.pod.name", format!("bench-{name}")),
+            ("io.kubernetes.pod.namespace", "bench".to_owned()),
+            ("io.kubernetes.pod.uid", uid),
+        ];
+        labels.extend(words.map(|(key, value)| (key.to_owned(), value)));
+        labels.extend(container.map(|name| ("io.kubernetes.container.name".to_owned(), name.to_owned())));
+    }
+    labels
+}
+
+/// What a kubelet notes on pods and containers.
+fn annotations(shape: &Shape, container: Option<&str>) -> HashMap<String, String> {
+    let pod = [("kubernetes.io/config.seen", "2026-01-01T00:00:00.000000000Z"), ("kubernetes.io/config.source", "api")];
+    let own = [
+        ("io.kubernetes.container.hash", "9a4c1f3b"),
+        ("io.kubernetes.container.restartCount", "0"),
+        ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+        ("io.kubernetes.container.terminationMessagePolicy", "File"),
+        ("io.kubernetes.pod.terminationGracePeriod", "30"),
+    ];
+    let words: &[(&str, &str)] = match (shape.kubelet, container) {
+        (false, _) => &[],
+        (true, None) => &pod,
+        (true, Some(_)) => &own,
+    };
+    words.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn runtime_default() -> Option<SecurityProfile> {

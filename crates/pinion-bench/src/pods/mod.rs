@@ -7,6 +7,8 @@ mod rounds;
 
 use std::path::PathBuf;
 
+pub(crate) use life::{Alive, begin, end};
+
 use crate::{
     engine::{Endpoint, Engine, Failure},
     machine::Machine,
@@ -48,16 +50,40 @@ pub(crate) struct Shape {
     host_network: bool,
     /// An argument that no other process of the machine has: it tells the users' processes.
     mark: String,
+    /// With the labels and annotations that a kubelet gives its pods: they are most of what a list is made of.
+    kubelet: bool,
 }
 
 impl Shape {
+    /// Of pods that no other run has.
+    pub(crate) fn new(image: &str, host_network: bool) -> Self {
+        let mark = format!("{}", 1_000_000_000u64 + 10 * u64::from(std::process::id()));
+        Self { image: image.to_owned(), host_network, mark, kubelet: false }
+    }
+
+    /// The same, with a kubelet's labels and annotations.
+    pub(crate) fn named_as_by_a_kubelet(self) -> Self {
+        Self { kubelet: true, ..self }
+    }
+
+    /// The same, whose processes can be told from the others'; `number` is below 10.
+    pub(crate) fn marked(&self, number: u64) -> Self {
+        let mark = self.mark.parse::<u64>().unwrap_or(0) + number;
+        Self { mark: mark.to_string(), ..self.clone() }
+    }
+
+    /// What tells their processes.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     /// What the users' processes run.
     fn command(&self) -> Vec<String> {
         vec!["sleep".to_owned(), self.mark.clone()]
     }
 
     /// Where engines write their logs.
-    fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         std::env::temp_dir().join(format!("pinion-bench-{}", self.mark))
     }
 }
@@ -67,11 +93,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.in_flight.contains(&0) || arguments.pods == 0 {
         return Err(Failure("--pods and --in-flight must be at least 1".to_owned()));
     }
-    let shape = Shape {
-        image: arguments.image.clone(),
-        host_network: arguments.host_network,
-        mark: format!("{}", 1_000_000_000u64 + u64::from(std::process::id())),
-    };
+    let shape = Shape::new(&arguments.image, arguments.host_network);
     let mut engines = Vec::new();
     for endpoint in &arguments.engines {
         let mut engine = Engine::connect(endpoint).await?;

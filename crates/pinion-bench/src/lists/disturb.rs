@@ -1,0 +1,68 @@
+//! One of the benchmark's own containers is frozen, another one is killed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::engine::Failure;
+
+/// Thaws when it is dropped.
+pub(super) struct Frozen {
+    file: PathBuf,
+    thawed: &'static str,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // A container that went meanwhile needs no thawing.
+        let _ = fs::write(&self.file, self.thawed);
+    }
+}
+
+/// Freezes the cgroup of the process that has this mark in its command line.
+pub(super) fn freeze(mark: &str) -> Result<Frozen, Failure> {
+    let pid = find(mark)?;
+    let (file, frozen, thawed) = freezer(pid)?;
+    fs::write(&file, frozen).map_err(|e| Failure(format!("write {frozen} to {}: {e}", file.display())))?;
+    Ok(Frozen { file, thawed })
+}
+
+/// Kills the process that has this mark in its command line.
+pub(super) fn kill(mark: &str) -> Result<(), Failure> {
+    let pid = find(mark)?;
+    let pid = Pid::from_raw(pid).ok_or_else(|| Failure(format!("{pid} is no process id")))?;
+    kill_process(pid, Signal::KILL).map_err(|e| Failure(format!("kill process {pid:?}: {e}")))
+}
+
+fn find(mark: &str) -> Result<i32, Failure> {
+    let wanted = format!("sleep\0{mark}\0");
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let found =
+        pids.find(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(wanted.as_bytes())));
+    found.ok_or_else(|| Failure(format!("no process on this machine is `sleep {mark}`")))
+}
+
+/// The file that freezes a process's own group, never the root's, and what is written to it.
+fn freezer(pid: i32) -> Result<(PathBuf, &'static str, &'static str), Failure> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))
+        .map_err(|e| Failure(format!("read the cgroups of process {pid}: {e}")))?;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(tree), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let relative = path.trim_start_matches('/');
+        let (roots, file, frozen, thawed): (&[&str], _, _, _) = match tree {
+            "" => (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "cgroup.freeze", "1", "0"),
+            "freezer" => (&["/sys/fs/cgroup/freezer"], "freezer.state", "FROZEN", "THAWED"),
+            _ => continue,
+        };
+        let files = roots.iter().map(|root| Path::new(root).join(relative).join(file));
+        if let Some(file) = files.filter(|_| !relative.is_empty()).find(|file| file.exists()) {
+            return Ok((file, frozen, thawed));
+        }
+    }
+    Err(Failure(format!("process {pid} is in no cgroup of its own that could be frozen")))
+}
