@@ -1,6 +1,6 @@
 //! What the configuration file and the caller decide about registries.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use crate::Error;
 
@@ -15,6 +15,11 @@ pub struct Registries {
     pub plain_http: Vec<String>,
     /// Registry of names without a host; `docker.io` if absent.
     pub default_registry: Option<String>,
+    /// Folder of hosts' settings in containerd's layout (`certs.d`), read when a pull begins. For the hosts it names it goes
+    /// before `mirrors` and `plain_http`.
+    pub config_dir: Option<PathBuf>,
+    /// A file like Docker's `config.json` with `auths`, for pulls that bring no credentials.
+    pub auth_file: Option<PathBuf>,
     /// Largest layer, unpacked, in bytes; 128 GiB if absent. It stops archives that are made to fill a disk.
     pub max_layer_bytes: Option<u64>,
 }

@@ -59,6 +59,7 @@ pub use crate::{
     platform::Platform,
     progress::{LayerProgress, Progress, Stage},
     reference::Reference,
+    snapshot::{IdMap, IdRange},
     store::Store,
 };
 

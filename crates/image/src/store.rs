@@ -12,7 +12,7 @@ use std::{
     fs,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use crate::{
@@ -36,11 +36,10 @@ pub struct Store {
 
 pub(crate) struct Inner {
     pub(crate) root: PathBuf,
-    pub(crate) registries: Registries,
     pub(crate) content: Content,
     pub(crate) state: Shared,
     pub(crate) trash: Arc<Trash>,
-    pub(crate) clients: Clients,
+    clients: RwLock<Arc<Clients>>,
     pub(crate) pulls: Pulls,
     pub(crate) figures: crate::Figures,
     pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
@@ -72,8 +71,7 @@ impl Store {
         recovery::empty(&temporary)?;
         let content = Content::open(&root.join("content"), &temporary)?;
         let inner = Inner {
-            clients: Clients::new(&registries),
-            registries,
+            clients: RwLock::new(Arc::new(Clients::new(&registries))),
             content,
             state: Shared::default(),
             trash: Arc::new(Trash::open(&temporary)?),
@@ -88,6 +86,17 @@ impl Store {
         let inner = Arc::new(inner);
         crate::snapshot::start_sampling(&inner)?;
         Ok(Self { inner })
+    }
+
+    /// Asks registries by these settings from now on; pulls that run end as they began.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invalid`]: as [`Registries::check`]; nothing was changed.
+    pub fn reconfigure(&self, registries: Registries) -> Result<(), Error> {
+        registries.check()?;
+        let fresh = Arc::new(Clients::new(&registries));
+        *self.inner.clients.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
     }
 
     /// The store's folder, absolute.
@@ -158,16 +167,21 @@ impl Inner {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The settings that hold now.
+    pub(crate) fn clients(&self) -> Arc<Clients> {
+        self.clients.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn index(&self) -> &Index {
         &self.index
     }
 
     pub(crate) fn reference(&self, name: &str) -> Result<Reference, Error> {
-        Reference::parse(name, self.registries.default_host())
+        Reference::parse(name, self.clients().registries.default_host())
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { bytes: self.registries.max_layer_bytes.unwrap_or(128 << 30), entries: 20_000_000 }
+        Limits { bytes: self.clients().registries.max_layer_bytes.unwrap_or(128 << 30), entries: 20_000_000 }
     }
 
     pub(crate) fn layer_path(&self, chain: &Digest) -> PathBuf {

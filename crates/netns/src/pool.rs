@@ -20,12 +20,11 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    refiller: Option<JoinHandle<()>>,
+    refiller: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    size: usize,
     state: Mutex<State>,
     changed: Condvar,
     warm: AtomicU64,
@@ -53,6 +52,7 @@ pub struct PoolFigures {
 
 #[derive(Debug, Default)]
 struct State {
+    size: usize,
     ready: Vec<Namespace>,
     closed: bool,
 }
@@ -67,14 +67,27 @@ impl Pool {
     /// Begins to fill itself in the background. Size zero: a pool that only creates on demand.
     #[must_use]
     pub fn new(size: usize) -> Self {
-        let state = Mutex::new(State { ready: Vec::with_capacity(size), closed: false });
-        let shared = Arc::new(Shared { size, state, ..Shared::default() });
-        let refiller = (size > 0).then(|| {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name("netns-pool".into()).spawn(move || refill(&shared)).ok()
-        });
-        // Without its thread the pool stays empty, and `take` creates.
-        Self { shared, refiller: refiller.flatten() }
+        let pool = Self { shared: Arc::default(), refiller: Mutex::default() };
+        pool.resize(size);
+        pool
+    }
+
+    /// Another size from now on: fills itself up to it in the background; what is ready beyond it goes at once.
+    pub fn resize(&self, size: usize) {
+        let surplus = {
+            let mut state = self.shared.lock();
+            state.size = size;
+            let keep = state.ready.len().min(size);
+            state.ready.split_off(keep)
+        };
+        drop(surplus);
+        let mut refiller = self.refiller.lock().unwrap_or_else(PoisonError::into_inner);
+        if size > 0 && refiller.is_none() {
+            let shared = Arc::clone(&self.shared);
+            // Without its thread the pool stays empty, and `take` creates.
+            *refiller = std::thread::Builder::new().name("netns-pool".into()).spawn(move || refill(&shared)).ok();
+        }
+        self.shared.changed.notify_all();
     }
 
     /// A namespace of its own, with `lo` up: from the pool in under 1 µs, or made now.
@@ -100,9 +113,13 @@ impl Pool {
     pub fn figures(&self) -> PoolFigures {
         let shared = &self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (size, ready) = {
+            let state = shared.lock();
+            (state.size, state.ready.len())
+        };
         PoolFigures {
-            size: shared.size as u64,
-            ready: self.ready() as u64,
+            size: size as u64,
+            ready: ready as u64,
             warm: read(&shared.warm),
             late: read(&shared.late),
             made: read(&shared.made),
@@ -115,7 +132,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.refiller.take() {
+        if let Some(thread) = self.refiller.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             // It neither panics nor holds anything: nothing to tell.
             let _ = thread.join();
         }
@@ -133,7 +150,7 @@ fn refill(shared: &Shared) {
                 if state.closed {
                     return;
                 }
-                let full = state.ready.len() >= shared.size;
+                let full = state.ready.len() >= state.size;
                 if !full && left.is_zero() {
                     break;
                 }
@@ -148,7 +165,11 @@ fn refill(shared: &Shared) {
             Ok(namespace) => {
                 pause = Duration::ZERO;
                 shared.made.fetch_add(1, Ordering::Relaxed);
-                shared.lock().ready.push(namespace);
+                let mut state = shared.lock();
+                // It may have been made smaller meanwhile.
+                if state.ready.len() < state.size {
+                    state.ready.push(namespace);
+                }
             }
             // The same failure meets `take`, which tells it.
             Err(_) => {

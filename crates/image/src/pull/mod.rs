@@ -121,7 +121,7 @@ impl Inner {
         credentials: Option<Credentials>,
         listeners: Listeners,
     ) -> Result<Image, Error> {
-        let session = Arc::new(Session::new(self.clone(), &reference, credentials.as_ref())?);
+        let session = Arc::new(Session::open(self.clone(), &reference, credentials.as_ref()).await?);
         if let Some(image) = self.have(&reference, &session).await? {
             return Ok(image);
         }

@@ -31,6 +31,7 @@ impl Session {
     pub(crate) fn blob(&self, digest: &Digest, first: usize) -> BlobStream<'_> {
         let mut endpoints: Vec<_> = (0..self.endpoints.len()).rev().filter(|index| *index != first).collect();
         endpoints.push(first);
+        endpoints.retain(|index| self.endpoints[*index].pulls);
         BlobStream {
             session: self,
             path: format!("blobs/{digest}"),

@@ -7,14 +7,17 @@ use std::{
 };
 
 use reqwest::{
-    Client, Method, Response, StatusCode,
+    Client, ClientBuilder, Method, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderMap, RANGE, RETRY_AFTER, WWW_AUTHENTICATE},
     redirect,
 };
 
 use super::{
     auth,
-    endpoint::{Endpoint, endpoints, may_visit},
+    endpoint::{Endpoint, may_visit, same_server},
+    hosts::Host,
+    known::Known,
+    tls::with_certificates,
 };
 use crate::{Credentials, Error, ErrorKind, Reference, Registries};
 
@@ -31,14 +34,20 @@ const REDIRECTS: usize = 10;
 
 /// HTTP clients, made when first needed: the one with TLS reads the system's certificates.
 pub(crate) struct Clients {
-    registries: Arc<Registries>,
+    pub(crate) registries: Arc<Registries>,
     plain: OnceLock<Client>,
     tls: OnceLock<Client>,
+    pub(super) known: Mutex<HashMap<String, Known>>,
 }
 
 impl Clients {
     pub(crate) fn new(registries: &Registries) -> Self {
-        Self { registries: Arc::new(registries.clone()), plain: OnceLock::new(), tls: OnceLock::new() }
+        Self {
+            registries: Arc::new(registries.clone()),
+            plain: OnceLock::new(),
+            tls: OnceLock::new(),
+            known: Mutex::default(),
+        }
     }
 
     fn get(&self, scheme: &str) -> Result<&Client, Error> {
@@ -46,11 +55,18 @@ impl Clients {
         if let Some(client) = cell.get() {
             return Ok(client);
         }
-        let client = self.build(scheme == "https")?;
+        let builder = self.builder(None);
+        let client = built(if scheme == "https" { builder } else { builder.tls_certs_only([]) })?;
         Ok(cell.get_or_init(|| client))
     }
 
-    fn build(&self, tls: bool) -> Result<Client, Error> {
+    /// A client for this host alone, with its certificates.
+    pub(super) fn own(&self, host: &Host, base: &Url) -> Result<Client, Error> {
+        built(with_certificates(self.builder(Some(base.clone())), host)?)
+    }
+
+    /// `also`: a server that may be spoken to by plain HTTP because its own settings say so.
+    fn builder(&self, also: Option<Url>) -> ClientBuilder {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             // Fails only if the program has installed one already: as good.
@@ -60,24 +76,24 @@ impl Clients {
         let policy = redirect::Policy::custom(move |attempt| {
             if attempt.previous().len() > REDIRECTS {
                 attempt.error("too many redirects")
-            } else if may_visit(&registries, attempt.url()) {
+            } else if may_visit(&registries, attempt.url())
+                || also.as_ref().is_some_and(|own| same_server(own, attempt.url()))
+            {
                 attempt.follow()
             } else {
                 attempt.error("a redirect to plain HTTP is not followed")
             }
         });
-        let mut builder = Client::builder()
+        Client::builder()
             .user_agent(concat!("pinion/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(IDLE_TIMEOUT)
-            .redirect(policy);
-        if !tls {
-            builder = builder.tls_certs_only([]);
-        }
-        builder
-            .build()
-            .map_err(|cause| Error::system(format!("set up TLS: {}; install ca-certificates", chain(&cause))))
+            .redirect(policy)
     }
+}
+
+fn built(builder: ClientBuilder) -> Result<Client, Error> {
+    builder.build().map_err(|cause| Error::system(format!("set up TLS: {}; install ca-certificates", chain(&cause))))
 }
 
 /// All causes of an error in one line.
@@ -97,9 +113,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// One pull's conversation about one repository.
 pub(crate) struct Session {
     store: Arc<crate::store::Inner>,
+    /// As they were when it began.
+    clients: Arc<Clients>,
     pub(crate) endpoints: Vec<Endpoint>,
     repository: String,
-    credentials: Option<Credentials>,
     /// `Authorization` by endpoint, once known.
     tokens: Mutex<HashMap<usize, String>>,
 }
@@ -120,18 +137,23 @@ impl Session {
         &self.store.figures
     }
 
-    pub(crate) fn new(
+    /// Reads the settings of the reference's host.
+    pub(crate) async fn open(
         store: Arc<crate::store::Inner>,
         reference: &Reference,
         credentials: Option<&Credentials>,
     ) -> Result<Self, Error> {
-        Ok(Self {
-            endpoints: endpoints(&store.registries, reference.host())?,
-            repository: reference.repository().to_owned(),
-            credentials: credentials.cloned(),
-            tokens: Mutex::default(),
-            store,
+        let (host, repository) = (reference.host().to_owned(), reference.repository().to_owned());
+        let given = credentials.cloned();
+        crate::blocking(move || {
+            let clients = store.clients();
+            let mut endpoints = clients.endpoints(&host)?;
+            for endpoint in &mut endpoints {
+                endpoint.credentials = clients.credentials(endpoint, (&host, &repository), given.as_ref())?;
+            }
+            Ok(Self { endpoints, repository, tokens: Mutex::default(), clients, store })
         })
+        .await
     }
 
     /// Asks one endpoint; answers its wish for a token once, and waits where it says that it is busy.
@@ -161,8 +183,8 @@ impl Session {
     async fn send(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
         let endpoint = &self.endpoints[index];
         let url = endpoint.url(&self.repository, ask.path);
-        let client = self.store.clients.get(url.scheme())?;
-        let mut request = client.request(ask.method.clone(), url);
+        let client = self.client(endpoint, &url)?;
+        let mut request = client.request(ask.method.clone(), url).headers(endpoint.headers.clone());
         if !ask.accept.is_empty() {
             request = request.header(ACCEPT, ask.accept);
         }
@@ -176,10 +198,15 @@ impl Session {
         request.send().await.map_err(|cause| unreachable(endpoint, cause))
     }
 
+    /// The endpoint's own, or the one for all.
+    fn client<'a>(&'a self, endpoint: &'a Endpoint, url: &Url) -> Result<&'a Client, Error> {
+        endpoint.client.as_ref().map_or_else(|| self.clients.get(url.scheme()), Ok)
+    }
+
     /// Gets a token as the endpoint's challenge says. Credentials go to the host they are for, not to its mirrors.
     async fn authorize(&self, index: usize, headers: &HeaderMap) -> Result<(), Error> {
         let endpoint = &self.endpoints[index];
-        let credentials = self.credentials.as_ref().filter(|_| endpoint.mirror_of.is_none());
+        let credentials = endpoint.credentials.as_ref();
         let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let Some(challenge) = auth::choose(challenges) else {
             return Err(auth::refused(endpoint, credentials, "it names no way to authenticate"));
@@ -189,10 +216,10 @@ impl Session {
                 auth::basic(credentials).ok_or_else(|| auth::refused(endpoint, credentials, ""))?
             }
             auth::Challenge::Bearer(bearer) => {
-                if !may_visit(&self.store.registries, &bearer.realm) {
+                if !may_visit(&self.clients.registries, &bearer.realm) && !same_server(&endpoint.base, &bearer.realm) {
                     return Err(auth::refused(endpoint, credentials, "its token service is on plain HTTP"));
                 }
-                let client = self.store.clients.get(bearer.realm.scheme())?;
+                let client = self.client(endpoint, &bearer.realm)?;
                 let wanted = auth::Wanted { endpoint, bearer: &bearer, repository: &self.repository };
                 auth::token(client, wanted, credentials).await?
             }
@@ -217,8 +244,7 @@ impl Session {
             return Error::new(kind, format!("{what} not found at registry {shown}"));
         }
         if kind == ErrorKind::Unauthorized {
-            let credentials = self.credentials.as_ref().filter(|_| endpoint.mirror_of.is_none());
-            return auth::refused(endpoint, credentials, "");
+            return auth::refused(endpoint, endpoint.credentials.as_ref(), "");
         }
         let body = bounded(response, 4096).await.unwrap_or_default();
         let said: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(300).collect();

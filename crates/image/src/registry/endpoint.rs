@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use reqwest::Url;
+use reqwest::{Client, Url, header::HeaderMap};
 
-use crate::{Error, Registries};
+use crate::{Credentials, Error, Registries};
 
 /// One server that may have the repository.
 #[derive(Clone, Debug)]
@@ -13,9 +13,31 @@ pub(crate) struct Endpoint {
     pub(crate) base: Url,
     /// The host of the reference, if this is a mirror of it.
     pub(crate) mirror_of: Option<String>,
+    /// Its own, where it has certificates of its own.
+    pub(crate) client: Option<Client>,
+    /// Sent with every request.
+    pub(crate) headers: HeaderMap,
+    /// Whether it may be asked for blobs and manifests by digest.
+    pub(crate) pulls: bool,
+    /// Whether it may be asked what a tag means.
+    pub(crate) resolves: bool,
+    /// What it is told about who asks.
+    pub(crate) credentials: Option<Credentials>,
 }
 
 impl Endpoint {
+    /// One that may be asked for everything, by the client for all.
+    pub(super) fn plain(base: Url, mirror_of: Option<String>) -> Self {
+        let (client, headers, credentials) = (None, HeaderMap::new(), None);
+        Self { base, mirror_of, client, headers, pulls: true, resolves: true, credentials }
+    }
+
+    /// `host` or `host:port`, as a folder of settings is named.
+    pub(super) fn authority(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
     /// `host:port` for messages.
     pub(crate) fn shown(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
@@ -45,14 +67,25 @@ pub(crate) fn endpoints(registries: &Registries, host: &str) -> Result<Vec<Endpo
     let mirrors = registries.mirrors.get(host).or_else(|| registries.mirrors.get("*"));
     let mut endpoints = Vec::new();
     for mirror in mirrors.into_iter().flatten() {
-        endpoints.push(Endpoint { base: base(registries, mirror)?, mirror_of: Some(host.to_owned()) });
+        endpoints.push(Endpoint::plain(base(registries, mirror)?, Some(host.to_owned())));
     }
-    let own = if host == "docker.io" { "registry-1.docker.io" } else { host };
-    endpoints.push(Endpoint { base: base(registries, own)?, mirror_of: None });
+    endpoints.push(Endpoint::plain(base(registries, server(host))?, None));
     Ok(endpoints)
 }
 
-fn base(registries: &Registries, text: &str) -> Result<Url, Error> {
+/// Where the registry of this name is.
+pub(super) fn server(host: &str) -> &str {
+    if host == "docker.io" { "registry-1.docker.io" } else { host }
+}
+
+/// Whether both are answered by the same server, by the same scheme.
+pub(super) fn same_server(one: &Url, other: &Url) -> bool {
+    one.scheme() == other.scheme()
+        && one.host_str() == other.host_str()
+        && one.port_or_known_default() == other.port_or_known_default()
+}
+
+pub(super) fn base(registries: &Registries, text: &str) -> Result<Url, Error> {
     let text = text.trim_end_matches('/');
     let whole = match text.starts_with("http://") || text.starts_with("https://") {
         true => format!("{text}/v2/"),

@@ -23,11 +23,20 @@ impl Session {
         let path = format!("manifests/{target}");
         let wanted: Option<Digest> = target.parse().ok();
         let mut errors = Vec::new();
-        for index in 0..self.endpoints.len() {
+        let may = |index: &usize| match wanted {
+            Some(_) => self.endpoints[*index].pulls,
+            None => self.endpoints[*index].resolves,
+        };
+        for index in (0..self.endpoints.len()).filter(may) {
             match self.manifest_at(index, &path, wanted.as_ref()).await {
                 Ok(fetched) => return Ok(fetched),
                 Err(error) => errors.push(error),
             }
+        }
+        if errors.is_empty() {
+            return Err(Error::invalid(format!(
+                "no host of the registry may be asked for manifest {target}: see `capabilities` in its hosts.toml"
+            )));
         }
         Err(summary(errors))
     }
@@ -53,7 +62,7 @@ impl Session {
     /// The digest that a tag has now, if the first endpoint that answers tells it; costs no pull on registries that count.
     pub(crate) async fn digest(&self, tag: &str) -> Option<Digest> {
         let path = format!("manifests/{tag}");
-        for index in 0..self.endpoints.len() {
+        for index in (0..self.endpoints.len()).filter(|index| self.endpoints[*index].resolves) {
             let ask = Ask { method: Method::HEAD, path: &path, accept: ACCEPT, from: 0 };
             if let Ok(response) = self.ask(index, &ask).await {
                 return response.headers().get("docker-content-digest")?.to_str().ok()?.parse().ok();

@@ -12,13 +12,36 @@ use rustix::{
     },
 };
 
+use super::mapped::{IdMap, Mapped};
 use crate::{Error, unpack::remove_path};
 
 /// Longest value of `fsconfig(FSCONFIG_SET_STRING)`, its NUL included.
 const VALUE_MAX: usize = 256;
 
-/// Mounts `lower` (uppermost first) under `dir`'s upper and work. The mount is attached nowhere: it ends with its last user.
-pub(super) fn overlay(key: &str, lower: &[PathBuf], dir: &Path, readonly: bool) -> Result<OwnedFd, Error> {
+/// Where layers come from, uppermost first.
+pub(super) struct Lower<'a> {
+    pub(super) paths: &'a [PathBuf],
+    /// Shown as a user namespace's, and where they may be attached for it.
+    pub(super) map: Option<(&'a IdMap, PathBuf)>,
+}
+
+impl Lower<'_> {
+    /// Gives them to a new overlay. What is returned is needed until it is mounted.
+    pub(super) fn give(&self, overlay: &OwnedFd) -> Result<Option<Mapped>, (String, Errno)> {
+        let Some((map, point)) = &self.map else {
+            let opened =
+                open_layers(self.paths).map_err(|(path, cause)| (format!("lowerdir {}", path.display()), cause))?;
+            set_layers(overlay, self.paths, &opened).map_err(|(path, cause)| (format!("lowerdir {path}"), cause))?;
+            return Ok(None);
+        };
+        let mut mapped = Mapped::open(self.paths, map)?;
+        mapped.give(overlay, point)?;
+        Ok(Some(mapped))
+    }
+}
+
+/// Mounts `lower` under `dir`'s upper and work. The mount is attached nowhere: it ends with its last user.
+pub(super) fn overlay(key: &str, lower: &Lower<'_>, dir: &Path, readonly: bool) -> Result<OwnedFd, Error> {
     let failed = |what: String, cause: Errno| {
         let way_out = match cause {
             Errno::NOENT => "; pull the image again",
@@ -34,8 +57,7 @@ pub(super) fn overlay(key: &str, lower: &[PathBuf], dir: &Path, readonly: bool) 
     remove_path(&mark).map_err(|cause| failed(format!("remove {}", mark.display()), cause))?;
 
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|cause| failed("fsopen".into(), cause))?;
-    let opened = open_layers(lower).map_err(|(path, cause)| failed(format!("lowerdir {}", path.display()), cause))?;
-    set_layers(&overlay, lower, &opened).map_err(|(path, cause)| failed(format!("lowerdir {path}"), cause))?;
+    let _mapped = lower.give(&overlay).map_err(|(what, cause)| failed(what, cause))?;
     for (option, name) in [("upperdir", "upper"), ("workdir", "work")] {
         let path = dir.join(name);
         let folder = open(&path).map_err(|cause| failed(format!("{option} {}", path.display()), cause))?;
@@ -49,7 +71,7 @@ pub(super) fn overlay(key: &str, lower: &[PathBuf], dir: &Path, readonly: bool) 
         fsconfig_set_string(overlay.as_fd(), option, value)
             .map_err(|cause| failed(format!("{option}={value}"), cause))?;
     }
-    let what = || format!("{} layers, uppermost {}", lower.len(), lower[0].display());
+    let what = || format!("{} layers, uppermost {}", lower.paths.len(), lower.paths[0].display());
     fsconfig_create(overlay.as_fd()).map_err(|cause| failed(format!("create of {}", what()), cause))?;
     let attributes = if readonly { MountAttrFlags::MOUNT_ATTR_RDONLY } else { MountAttrFlags::empty() };
     fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)

@@ -8,7 +8,7 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-use super::{EMPTY, mount, write_record};
+use super::{EMPTY, EMPTY_TOO, IdMap, mount::Lower, write_record};
 use crate::{Digest, Error, Store, state::MountedImage};
 
 /// Most images that one container mounts.
@@ -21,18 +21,26 @@ impl Store {
     /// # Errors
     /// The writable layer or the image is not there, or the kernel refuses; names both.
     pub fn mount_image(&self, key: &str, image: &str) -> Result<OwnedFd, Error> {
+        self.mount_image_mapped(key, image, None)
+    }
+
+    /// The same, its files owned as in a user namespace; see [`Store::mount_mapped`].
+    ///
+    /// # Errors
+    /// As [`Store::mount_image`].
+    pub fn mount_image_mapped(&self, key: &str, image: &str, map: Option<&IdMap>) -> Result<OwnedFd, Error> {
         let name = |error: Error| error.during(format!("mount image {image} for snapshot {key}"));
         let id = self.inner.resolve(image).map_err(name)?;
         let id = id.ok_or_else(|| name(Error::not_found("no such image; pull it first")))?;
         let layers = self.use_image(key, &id).map_err(name)?;
         let mut lower: Vec<PathBuf> = layers.iter().rev().map(|layer| self.inner.layer_path(layer)).collect();
         // Without an upper folder overlayfs wants two layers.
-        for empty in [EMPTY, "empty-too"] {
+        for empty in [EMPTY, EMPTY_TOO] {
             if lower.len() < 2 {
                 lower.push(self.inner.empty_layer(empty)?);
             }
         }
-        overlay(&lower).map_err(|(what, cause)| name(Error::system(format!("{what}: {cause}"))))
+        overlay(&self.inner.lower(&lower, map)).map_err(|(what, cause)| name(Error::system(format!("{what}: {cause}"))))
     }
 
     /// Notes that the image is in use, here and in the record; its layers, the lowest first.
@@ -59,14 +67,13 @@ impl Store {
     }
 }
 
-fn overlay(lower: &[PathBuf]) -> Result<OwnedFd, (String, Errno)> {
+pub(super) fn overlay(lower: &Lower<'_>) -> Result<OwnedFd, (String, Errno)> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |cause| (what, cause)
     };
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen of an overlay"))?;
-    let opened = mount::open_layers(lower).map_err(|(path, cause)| (format!("lowerdir {}", path.display()), cause))?;
-    mount::set_layers(&overlay, lower, &opened).map_err(|(path, cause)| (format!("lowerdir {path}"), cause))?;
+    let _mapped = lower.give(&overlay)?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {
         fsconfig_set_string(overlay.as_fd(), option, value).map_err(failed(option))?;
     }

@@ -133,6 +133,8 @@ fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
             plain_http: registries.plain_http.clone(),
             default_registry: Some(registries.default_registry.clone()),
             max_layer_bytes: Some(registries.max_layer_bytes),
+            config_dir: Some(registries.config_dir.clone()),
+            auth_file: registries.auth_file.clone(),
         },
         network: pod::NetworkConfig {
             cni_conf_dir: network.cni_conf_dir.clone(),

@@ -1,0 +1,267 @@
+//! Settings of registry hosts in containerd's layout: `<config_dir>/<host>/hosts.toml`, or Docker's certificates beside it.
+//!
+//! ```toml
+//! server = "https://registry-1.docker.io"     # asked last
+//!
+//! [host."https://mirror.example"]             # asked first, in the order of the file
+//!   capabilities = ["pull", "resolve"]
+//!   ca = "mirror.pem"
+//!   client = [["client.cert", "client.key"]]
+//!   skip_verify = false
+//!   override_path = false
+//!   [host."https://mirror.example".header]
+//!     x-tenant = "nodes"
+//! ```
+//!
+//! The folder of a host with a port is `host:port` or `host_port_`; `_default` is for hosts that have none. Every file is
+//! bounded, and what is wrong is named with its file and key: a pull from that host fails until it is mended.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use toml::{Spanned, de::DeTable, de::DeValue};
+
+use crate::Error;
+
+/// Largest `hosts.toml` and certificate.
+const FILE_MAX: u64 = 1024 * 1024;
+/// Most hosts, certificates and headers of one file.
+const ENTRIES_MAX: usize = 64;
+
+/// One host to ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Host {
+    /// As written: a host or a URL.
+    pub(crate) url: String,
+    /// The registry itself, not a mirror of it.
+    pub(crate) is_server: bool,
+    /// `None`: all that a puller needs.
+    capabilities: Option<Vec<String>>,
+    pub(crate) ca: Vec<PathBuf>,
+    /// Certificate and key; without a key both are in the one file.
+    pub(crate) client: Vec<(PathBuf, Option<PathBuf>)>,
+    pub(crate) skip_verify: bool,
+    /// The URL's path is all of the path above the repository.
+    pub(crate) override_path: bool,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Host {
+    /// Whether it may be asked for blobs and for manifests by digest.
+    pub(crate) fn pulls(&self) -> bool {
+        self.can("pull")
+    }
+
+    /// Whether it may be asked what a tag means.
+    pub(crate) fn resolves(&self) -> bool {
+        self.can("resolve")
+    }
+
+    fn can(&self, word: &str) -> bool {
+        self.capabilities.as_ref().is_none_or(|words| words.iter().any(|known| known == word))
+    }
+}
+
+/// The folder for a host; `None`: there is none, not even the default one.
+pub(crate) fn folder(config_dir: &Path, host: &str, with_default: bool) -> Option<PathBuf> {
+    let spelled = host.rsplit_once(':').map(|(name, port)| format!("{name}_{port}_"));
+    let names = spelled.into_iter().chain([host.to_owned()]).chain(with_default.then(|| "_default".to_owned()));
+    names.filter(|name| !name.starts_with('.')).map(|name| config_dir.join(name)).find(|folder| folder.is_dir())
+}
+
+/// What a folder says of a host, in the order to ask.
+pub(crate) fn read(folder: &Path, host: &str) -> Result<Vec<Host>, Error> {
+    let path = folder.join("hosts.toml");
+    match text(&path) {
+        Ok(text) => File { path: &path, folder, text: &text }.hosts(host),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![certificates(folder, host)?]),
+        Err(error) => Err(Error::invalid(format!("read {}: {error}", path.display()))),
+    }
+}
+
+/// A file of at most [`FILE_MAX`] bytes.
+pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let meta = fs::metadata(path)?;
+    match meta.is_file() && meta.len() <= FILE_MAX {
+        true => fs::read(path),
+        false => Err(io::Error::other(format!("it is no file of at most {FILE_MAX} bytes"))),
+    }
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    String::from_utf8(bytes(path)?).map_err(io::Error::other)
+}
+
+/// Docker's layout: `*.crt` are authorities, `*.cert` with `*.key` are ours.
+fn certificates(folder: &Path, host: &str) -> Result<Host, Error> {
+    let wrong = |why: &dyn std::fmt::Display| Error::invalid(format!("registry folder {}: {why}", folder.display()));
+    let entries = fs::read_dir(folder).map_err(|e| wrong(&e))?.take(4 * ENTRIES_MAX);
+    let mut names: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(|e| wrong(&e))?;
+    names.sort();
+    let mut found = Host { url: host.to_owned(), is_server: true, ..Host::default() };
+    for path in names {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("crt") => found.ca.push(path),
+            Some("cert") => {
+                let key = path.with_extension("key");
+                if !key.is_file() {
+                    return Err(wrong(&format_args!("{} has no key beside it ({})", path.display(), key.display())));
+                }
+                found.client.push((path, Some(key)));
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// A `hosts.toml` that is being read.
+struct File<'a> {
+    path: &'a Path,
+    folder: &'a Path,
+    text: &'a str,
+}
+
+type Item<'a> = Spanned<DeValue<'a>>;
+
+impl File<'_> {
+    fn hosts(&self, host: &str) -> Result<Vec<Host>, Error> {
+        let table = DeTable::parse(self.text)
+            .map_err(|e| self.wrong(e.span().map_or(0, |s| s.start), "", e.message().trim_end()))?;
+        let table = table.get_ref();
+        let mut mirrors: Vec<_> = match table.get("host") {
+            None => Vec::new(),
+            Some(hosts) => {
+                let hosts = hosts.get_ref().as_table().ok_or_else(|| self.expected(hosts, "host", "a table"))?;
+                hosts.iter().collect()
+            }
+        };
+        // The order of the file, which a table does not keep.
+        mirrors.sort_by_key(|(name, _)| name.span().start);
+        if mirrors.len() > ENTRIES_MAX {
+            return Err(self.wrong(0, "host", &format!("{} hosts, at most {ENTRIES_MAX}", mirrors.len())));
+        }
+        let mut found = Vec::new();
+        for (name, item) in mirrors {
+            let key = format!("host.{:?}", name.get_ref());
+            let table = item.get_ref().as_table().ok_or_else(|| self.expected(item, &key, "a table"))?;
+            found.push(Host { url: name.get_ref().to_string(), ..self.host(table, &key, false)? });
+        }
+        let server = match table.get("server") {
+            Some(item) => self.string(item, "server")?.to_owned(),
+            None => host.to_owned(),
+        };
+        found.push(Host { url: server, is_server: true, ..self.host(table, "", true)? });
+        Ok(found)
+    }
+
+    fn host(&self, table: &DeTable<'_>, above: &str, top: bool) -> Result<Host, Error> {
+        let mut host = Host::default();
+        for (name, item) in table {
+            let key = match above {
+                "" => name.get_ref().to_string(),
+                above => format!("{above}.{}", name.get_ref()),
+            };
+            match name.get_ref().as_ref() {
+                "server" | "host" if top => {}
+                "capabilities" => host.capabilities = Some(self.capabilities(item, &key)?),
+                "ca" => host.ca = self.paths(item, &key)?,
+                "client" => host.client = self.pairs(item, &key)?,
+                "skip_verify" => host.skip_verify = self.boolean(item, &key)?,
+                "override_path" => host.override_path = self.boolean(item, &key)?,
+                "header" => host.headers = self.headers(item, &key)?,
+                // containerd's, of no use to this client, whose own time limit holds.
+                "dial_timeout" => drop(self.string(item, &key)?),
+                _ => return Err(self.wrong(name.span().start, &key, "no such key")),
+            }
+        }
+        Ok(host)
+    }
+
+    fn capabilities(&self, item: &Item<'_>, key: &str) -> Result<Vec<String>, Error> {
+        let words = self.strings(item, key)?;
+        match words.iter().find(|word| !["pull", "resolve", "push", "referrers"].contains(&word.as_str())) {
+            Some(word) => Err(self.wrong(item.span().start, key, &format!("{word:?} is none of pull, resolve, push"))),
+            None => Ok(words),
+        }
+    }
+
+    fn headers(&self, item: &Item<'_>, key: &str) -> Result<HeaderMap, Error> {
+        let table = item.get_ref().as_table().ok_or_else(|| self.expected(item, key, "a table"))?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in table {
+            let key = format!("{key}.{:?}", name.get_ref());
+            let name: HeaderName =
+                name.get_ref().parse().map_err(|_| self.wrong(name.span().start, &key, "not a name of a header"))?;
+            for text in self.strings(value, &key)? {
+                // Its value may be a secret: not told.
+                let text = HeaderValue::from_str(&text)
+                    .map_err(|_| self.wrong(value.span().start, &key, "not a value of a header"))?;
+                headers.append(&name, text);
+            }
+        }
+        Ok(headers)
+    }
+
+    /// A path, or several.
+    fn paths(&self, item: &Item<'_>, key: &str) -> Result<Vec<PathBuf>, Error> {
+        Ok(self.strings(item, key)?.into_iter().map(|path| self.folder.join(path)).collect())
+    }
+
+    /// `"a.pem"`, `["a.pem", "b.pem"]` or `[["a.cert", "a.key"], …]`.
+    fn pairs(&self, item: &Item<'_>, key: &str) -> Result<Vec<(PathBuf, Option<PathBuf>)>, Error> {
+        let DeValue::Array(items) = item.get_ref() else {
+            return Ok(vec![(self.folder.join(self.string(item, key)?), None)]);
+        };
+        let pair = |item: &Item<'_>| {
+            let paths = self.paths(item, key)?;
+            match &paths[..] {
+                [both] => Ok((both.clone(), None)),
+                [cert, key] => Ok((cert.clone(), Some(key.clone()))),
+                _ => Err(self.expected(item, key, "a certificate and its key")),
+            }
+        };
+        items.iter().map(pair).collect()
+    }
+
+    /// A text, or a list of them.
+    fn strings(&self, item: &Item<'_>, key: &str) -> Result<Vec<String>, Error> {
+        match item.get_ref() {
+            DeValue::Array(items) if items.len() <= ENTRIES_MAX => {
+                items.iter().map(|item| self.string(item, key).map(str::to_owned)).collect()
+            }
+            DeValue::Array(_) => Err(self.expected(item, key, "a shorter list")),
+            _ => Ok(vec![self.string(item, key)?.to_owned()]),
+        }
+    }
+
+    fn string<'b>(&self, item: &'b Item<'_>, key: &str) -> Result<&'b str, Error> {
+        item.get_ref().as_str().ok_or_else(|| self.expected(item, key, "a text"))
+    }
+
+    fn boolean(&self, item: &Item<'_>, key: &str) -> Result<bool, Error> {
+        item.get_ref().as_bool().ok_or_else(|| self.expected(item, key, "true or false"))
+    }
+
+    fn expected(&self, item: &Item<'_>, key: &str, what: &str) -> Error {
+        self.wrong(item.span().start, key, &format!("{what} is expected"))
+    }
+
+    fn wrong(&self, at: usize, key: &str, why: &str) -> Error {
+        let line = self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+        let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        Error::invalid(format!(
+            "registry configuration {}:{line}: {key}{}",
+            self.path.display(),
+            why.replace('\n', "; ")
+        ))
+    }
+}
+
+#[cfg(test)]
+#[path = "hosts/tests.rs"]
+mod tests;
