@@ -13,6 +13,7 @@ pub(crate) mod attach;
 mod cdi_devices;
 mod config;
 pub(crate) mod create;
+mod declared;
 pub(crate) mod end;
 pub(crate) mod exec;
 pub(crate) mod exec_sync;

@@ -194,12 +194,17 @@ impl Engine {
         container::reopen_log::reopen_log(&self.0, id).await
     }
 
-    /// Changes its limits.
+    /// Changes its limits; what is not said stays as it is.
     ///
     /// # Errors
-    /// `InvalidArgument`; `FailedPrecondition` when it ended.
-    pub async fn update_container(&self, id: &str, resources: oci::Resources) -> Result<(), Error> {
-        container::update::update(&self.0, id, resources).await
+    /// `InvalidArgument`; `FailedPrecondition` when it ended, or uses more memory than it shall have. Nothing is changed then.
+    pub async fn update_container(
+        &self,
+        id: &str,
+        resources: oci::Resources,
+        oom_score_adj: Option<i32>,
+    ) -> Result<(), Error> {
+        container::update::update(&self.0, id, resources, oom_score_adj).await
     }
 
     /// Runs a command to its end. `timeout` zero: none. Output is bounded (16 MiB each); at the deadline every process
@@ -250,6 +255,8 @@ impl Engine {
             "cniResult": record.attachment.as_ref().map(|attachment| &attachment.raw),
             "attachment": record.attachment,
             "cgroup": self.0.cgroup_of(&sandbox),
+            "resources": record.resources.as_ref().or(sandbox.config().resources.as_ref()),
+            "overhead": record.overhead.as_ref().or(sandbox.config().overhead.as_ref()),
         }))
     }
 

@@ -65,6 +65,11 @@ pub(crate) fn hears(pid: u32, signal: i32) -> io::Result<bool> {
     Ok(!first || (mask("SigCgt:") | mask("SigBlk:")) & bit != 0)
 }
 
+/// How ready the kernel is to end this process when memory is short, -1000 to 1000.
+pub(crate) fn set_oom_score_adj(pid: u32, score: i32) -> std::io::Result<()> {
+    std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;

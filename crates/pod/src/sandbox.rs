@@ -19,6 +19,7 @@ pub(crate) mod run;
 mod status;
 pub(crate) mod stop;
 pub(crate) mod teardown;
+mod update;
 
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
 pub(crate) use files::SHARED_FILES;
@@ -26,4 +27,5 @@ pub(crate) use files::SHARED_FILES;
 pub(crate) use namespaces::make_shm;
 pub(crate) use namespaces::{SHM, Shared, derive, make_shared, pid_namespace};
 pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
+pub(crate) use update::limits as pod_limits;
 pub use status::{SandboxState, SandboxStatus};

@@ -15,7 +15,7 @@ mod signal;
 pub(crate) use container::container;
 pub(crate) use resources::limits;
 pub(crate) use sandbox::sandbox;
-pub(crate) use signal::{message as signal_message, named as signal_named};
+pub(crate) use signal::message as signal_message;
 
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,7 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         privileged: security.privileged,
         runtime_handler,
         resources: linux.resources.map(|r| limits("config.linux.resources", &r)).transpose()?.map(|l| l.resources),
+        overhead: linux.overhead.map(|r| limits("config.linux.overhead", &r)).transpose()?.map(|l| l.resources),
     })
 }
 

@@ -36,13 +36,3 @@ pub(crate) fn message(signal: i32) -> v1::Signal {
         .find(|s| number(*s) == Some(signal))
         .unwrap_or_default()
 }
-
-/// As images have it: `SIGQUIT`, `QUIT` or `3`.
-pub(crate) fn named(text: &str) -> Option<i32> {
-    if let Ok(number) = text.parse() {
-        return (1..=64).contains(&number).then_some(number);
-    }
-    let upper = text.to_ascii_uppercase().replace('+', "PLUS").replace('-', "MINUS");
-    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    v1::Signal::from_str_name(&format!("SIGNAL_SIG{name}")).and_then(number)
-}

@@ -2,12 +2,10 @@ use cri_proto::v1;
 use pod::{ContainerConfig, ContainerState, ContainerStatus, Image, Propagation, Volume, oci};
 
 use super::time;
-use crate::config::{signal_message, signal_named};
+use crate::config::signal_message;
 
 /// Exit code of a container whose end nobody saw.
 const UNKNOWN_EXIT: i32 = 255;
-/// Asks a process to end.
-const SIGTERM: i32 = 15;
 
 /// One row of `ListContainers`.
 pub(crate) fn listed(container: &ContainerStatus) -> v1::Container {
@@ -47,19 +45,13 @@ pub(crate) fn status(container: &ContainerStatus, image: Option<&Image>) -> v1::
         mounts: config.volumes.iter().map(mount).collect(),
         log_path: container.log_path.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         resources: Some(v1::ContainerResources {
-            linux: Some(resources(&container.resources, config.oom_score_adj.into())),
+            linux: Some(resources(&container.resources, container.oom_score_adj.into())),
             windows: None,
         }),
         image_id: container.image_id.clone(),
         user: Some(user(&container.user)),
-        stop_signal: signal_message(stop_signal(config, image)).into(),
+        stop_signal: signal_message(container.stop_signal).into(),
     }
-}
-
-/// What `StopContainer` sends: the container's own choice, else the image's, else SIGTERM.
-fn stop_signal(config: &ContainerConfig, image: Option<&Image>) -> i32 {
-    let of_image = || image.and_then(|i| i.config.stop_signal.as_deref()).and_then(signal_named);
-    config.stop_signal.or_else(of_image).unwrap_or(SIGTERM)
 }
 
 fn exit_code(container: &ContainerStatus) -> i32 {

@@ -40,11 +40,11 @@ pub(crate) fn open(
         return Ok(mount);
     }
     let folder = engine.records.folder(Kind::Container, container.id());
-    part(mount.as_fd(), &image.sub_path, &folder.join(POINT)).map_err(told)
+    part(mount.as_fd(), &image.sub_path, &folder.join(POINT)).map_err(|e| told(e.during("image_sub_path")))
 }
 
 /// A clone of what is at `path` in the mount, which is resolved as if the mount were the root of everything.
-fn part(mount: BorrowedFd<'_>, path: &Path, point: &Path) -> Result<OwnedFd, Error> {
+pub(super) fn part(mount: BorrowedFd<'_>, path: &Path, point: &Path) -> Result<OwnedFd, Error> {
     let found = find(mount, path)?;
     match clone(found.as_fd()) {
         // Before Linux 6.15 only what is attached can be cloned.
@@ -60,15 +60,15 @@ fn find(mount: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Error> {
         match openat2(mount, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {
-                return Err(Error::invalid(format!("image_sub_path {:?} is not in the image: {errno}", path)));
+                return Err(Error::invalid(format!("{path:?} is not in the image: {errno}")));
             }
-            result => break result.map_err(failed(format_args!("open image_sub_path {path:?}")))?,
+            result => break result.map_err(failed(format_args!("open {path:?}")))?,
         }
     };
-    let kind = FileType::from_raw_mode(fstat(&found).map_err(failed("ask what image_sub_path is"))?.st_mode);
+    let kind = FileType::from_raw_mode(fstat(&found).map_err(failed("ask what it is"))?.st_mode);
     match kind {
         FileType::Directory | FileType::RegularFile => Ok(found),
-        _ => Err(Error::invalid(format!("image_sub_path {path:?} is neither a folder nor a file in the image"))),
+        _ => Err(Error::invalid(format!("{path:?} is neither a folder nor a file in the image"))),
     }
 }
 

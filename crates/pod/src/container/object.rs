@@ -61,6 +61,9 @@ pub(crate) struct ContainerRecord {
     /// Resources after the last update; `None`: as they were asked for at first.
     #[serde(default)]
     pub(crate) resources: Option<oci::Resources>,
+    /// After the last update; `None`: as it was asked for at first.
+    #[serde(default)]
+    pub(crate) oom_score_adj: Option<i32>,
     /// Its command cannot be executed: what `start` will say.
     #[serde(default)]
     pub(crate) refused: Option<String>,
@@ -92,6 +95,7 @@ impl Default for ContainerRecord {
             reason: String::new(),
             message: String::new(),
             resources: None,
+            oom_score_adj: None,
             refused: None,
             timeline: Timeline::default(),
             early_end: None,
@@ -268,6 +272,8 @@ impl Container {
             log_path: self.metadata.log_path.clone(),
             pid: alive.then_some(record.pid).filter(|pid| *pid != 0),
             resources: record.resources.as_ref().unwrap_or(&self.metadata.config.resources).clone(),
+            oom_score_adj: record.oom_score_adj.unwrap_or(self.metadata.config.oom_score_adj),
+            stop_signal: self.metadata.stop_signal,
             user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
             stage: record.stage.clone(),
             making: record.phase == ContainerPhase::Creating && self.busy.try_lock().is_err(),

@@ -4,11 +4,11 @@
 use image::Image;
 use monitor_api::{Attachments, Role};
 use oci::{NamespaceType, Spec};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tracing::debug_span;
 
 use super::{
-    Container, ContainerConfig, SPEC, Volume, cdi_devices,
+    Container, ContainerConfig, SPEC, Volume, cdi_devices, declared,
     identity::Accounts,
     image_volume,
     spec::{self, Facts, Mounts, Sources},
@@ -54,7 +54,7 @@ pub(crate) fn prepare(
         own_devices: engine.config.device_ownership_from_security_context,
     };
     let process = spec::process(&facts)?;
-    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container, &edits))?;
+    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container, &Origins { rootfs: rootfs.as_fd(), image, edits: &edits }))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
     engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
     container.resolved(spec.process.clone().unwrap_or_default());
@@ -85,7 +85,19 @@ fn rootfs(engine: &Inner, container: &Container, image: &Image) -> Result<OwnedF
     Ok(engine.images.mount(container.id(), false)?)
 }
 
-fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, edits: &cdi::Edits) -> Result<Mounts, Error> {
+/// Where mounts come from that the request does not name.
+struct Origins<'a> {
+    rootfs: BorrowedFd<'a>,
+    image: &'a Image,
+    edits: &'a cdi::Edits,
+}
+
+fn mounts(
+    engine: &Inner,
+    sandbox: &Sandbox,
+    container: &Container,
+    origins: &Origins<'_>,
+) -> Result<Mounts, Error> {
     let config = container.config();
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
@@ -98,7 +110,12 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, edits: &cdi:
         Some(image) => image_volume::open(engine, container, volume, image),
         None => volume::open(volume),
     };
-    Mounts::new(config, cdi_devices::mounts(edits)?, &Sources { shm: &shm, file: &file, volume: &open })
+    let own = engine.records.folder(Kind::Container, container.id());
+    let mut extras = declared::mounts(origins.rootfs, config, &origins.image.config, &own.join("declared-volume"))?;
+    let of_devices = cdi_devices::mounts(origins.edits)?;
+    extras.retain(|extra| !of_devices.iter().any(|other| other.entry.destination == extra.entry.destination));
+    extras.extend(of_devices);
+    Mounts::new(config, extras, &Sources { shm: &shm, file: &file, volume: &open })
 }
 
 fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {

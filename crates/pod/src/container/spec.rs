@@ -15,7 +15,7 @@ use super::{ContainerConfig, ContainerMetadata};
 use crate::{Error, PidMode, SandboxConfig, SharedMode};
 
 pub(crate) use arguments::{absolute, set};
-pub(super) use mounts::{Extra, Mounts, Sources};
+pub(super) use mounts::{Extra, Mounts, Sources, normal};
 
 /// What the spec is made of.
 pub(super) struct Facts<'a> {

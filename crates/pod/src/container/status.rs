@@ -48,6 +48,10 @@ pub struct ContainerStatus {
     pub pid: Option<u32>,
     /// Its limits as they are, after updates.
     pub resources: oci::Resources,
+    /// How ready the kernel is to end it, after updates.
+    pub oom_score_adj: i32,
+    /// What asks it to end.
+    pub stop_signal: i32,
     /// Who it is.
     pub user: oci::User,
     /// Where a running or failed operation stands, for `inspect`.

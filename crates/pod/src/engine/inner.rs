@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use cgroup::{Group, GroupPath, Hierarchies, Limits};
+use cgroup::{Group, GroupPath, Hierarchies};
 use oci::Rlimit;
 use rustix::fd::OwnedFd;
 use tokio::sync::RwLock;
@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use crate::{
     Config, Error, Name, container::Container, error::failed, failures::Failures, filter::Filters, identifier,
-    joined::Joined, lanes::Lanes, monitor::Monitor, names::Names, pulls::Pulls, sandbox::Sandbox, state::Records,
+    joined::Joined, lanes::Lanes, monitor::Monitor, names::Names, pulls::Pulls, sandbox::{Sandbox, pod_limits}, state::Records,
     stats::Sampler,
 };
 
@@ -114,10 +114,9 @@ impl Inner {
 
     /// Of a pod that has one of its own and limits; else its first container makes it.
     pub(crate) fn make_pod_cgroup(&self, sandbox: &Sandbox) -> Result<(), Error> {
-        let (None, Some(resources)) = (&sandbox.config().cgroup_parent, &sandbox.config().resources) else {
-            return Ok(());
-        };
-        let limits = Limits::from_spec(resources).map_err(|e| Error::invalid(format!("limits of the pod: {e}")))?;
+        let config = sandbox.config();
+        let limits = pod_limits(config.resources.as_ref(), config.overhead.as_ref())?;
+        let (None, Some(limits)) = (&config.cgroup_parent, limits) else { return Ok(()) };
         let path = self.cgroup_of(sandbox);
         let told = format!("make cgroup {path}");
         let path = GroupPath::parse(&path).map_err(failed(&told))?;

@@ -78,6 +78,9 @@ pub struct SandboxConfig {
     pub privileged: bool,
     /// Which runtime.
     pub runtime_handler: String,
-    /// Limits for the whole pod, where it has a cgroup of its own.
+    /// Limits of all its containers together: kept to where the pod has a cgroup of its own.
     pub resources: Option<oci::Resources>,
+    /// What the pod itself costs beside them.
+    #[serde(default)]
+    pub overhead: Option<oci::Resources>,
 }

@@ -43,6 +43,12 @@ pub(crate) struct SandboxRecord {
     pub(crate) stage: String,
     pub(crate) netns: Option<PathBuf>,
     pub(crate) attachment: Option<Attachment>,
+    /// Limits of the pod after the last update; `None`: as they were asked for at first.
+    #[serde(default)]
+    pub(crate) resources: Option<oci::Resources>,
+    /// The same for what the pod itself costs.
+    #[serde(default)]
+    pub(crate) overhead: Option<oci::Resources>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
 }
@@ -55,6 +61,8 @@ impl SandboxRecord {
             stage: String::new(),
             netns: None,
             attachment: None,
+            resources: None,
+            overhead: None,
             timeline: Timeline::default(),
         };
         record.enter("reserved");

@@ -184,6 +184,7 @@ impl Node {
             privileged: false,
             runtime_handler: String::new(),
             resources: None,
+            overhead: None,
         }
     }
 

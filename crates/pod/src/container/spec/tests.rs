@@ -63,6 +63,7 @@ fn sandbox() -> SandboxConfig {
         privileged: false,
         runtime_handler: String::new(),
         resources: None,
+        overhead: None,
     }
 }
 
