@@ -136,6 +136,10 @@ of_nothing! {
     v1::StreamImagesRequest,
     pinion::SaveRequest,
     pinion::InfoRequest,
+    pinion::ConfigRequest,
+    pinion::ReloadRequest,
+    pinion::UpgradeMonitorRequest,
+    pinion::UpgradeDaemonRequest,
 }
 
 impl<T> Names for Streaming<T> {}

@@ -11,7 +11,7 @@ use futures_util::Stream;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
-use crate::{Failure, about::Names, call::Call, rpc::Rpc, status::Rates};
+use crate::{Daemon, Failure, about::Names, call::Call, rpc::Rpc};
 
 /// What gRPC wants of a method.
 pub(crate) type Answer<T> = Result<Response<T>, Status>;
@@ -23,9 +23,9 @@ pub(crate) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 /// What every RPC works on.
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
-    pub(crate) rates: Rates,
-    /// What the program around the engine tells of itself.
-    pub(crate) daemon: serde_json::Value,
+    pub(crate) streaming: crate::Streaming,
+    /// The program around the engine.
+    pub(crate) daemon: Arc<dyn Daemon>,
 }
 
 pub(crate) type Shared = Arc<State>;

@@ -27,6 +27,11 @@ impl Failure {
         Self { code: Code::Internal, message: message.into() }
     }
 
+    /// The object is in a state that does not allow it.
+    pub(crate) fn precondition(message: impl Into<String>) -> Self {
+        Self { code: Code::FailedPrecondition, message: message.into() }
+    }
+
     /// The object is not there.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { code: Code::NotFound, message: message.into() }
@@ -71,6 +76,16 @@ impl From<pod::ImageError> for Failure {
             ImageErrorKind::System => Code::Internal,
         };
         Self { code, message: error.message }
+    }
+}
+
+impl From<streaming::TooMany> for Failure {
+    fn from(error: streaming::TooMany) -> Self {
+        let code = match error {
+            streaming::TooMany::Waiting => Code::ResourceExhausted,
+            streaming::TooMany::Random(_) => Code::Internal,
+        };
+        Self { code, message: error.to_string() }
     }
 }
 

@@ -22,19 +22,24 @@ mod about;
 mod answer;
 mod call;
 mod config;
+mod daemon;
 mod ended;
 mod failure;
 mod image;
 mod native;
+mod rows;
 mod rpc;
 mod runtime;
 mod serve;
 mod status;
+mod streaming;
 mod trace_context;
 
+pub use daemon::{Daemon, Pending};
 pub use ended::REMOVE_ENDED;
 pub use rpc::{CODES, RpcFigures, rpc_figures};
 pub use serve::{ServeError, serve};
+pub use streaming::{BindError, Streaming, StreamingOptions};
 
 use failure::Failure;
 

@@ -73,6 +73,10 @@ rpcs! {
     NativeUntag: Pinion "Untag",
     NativeKill: Pinion "Kill",
     NativeWait: Pinion "Wait",
+    NativeConfig: Pinion "Config",
+    NativeReload: Pinion "Reload",
+    NativeUpgradeMonitor: Pinion "UpgradeMonitor",
+    NativeUpgradeDaemon: Pinion "UpgradeDaemon",
     NativeInfo: Pinion "Info",
 }
 

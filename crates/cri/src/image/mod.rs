@@ -5,8 +5,9 @@ mod image_status;
 mod list_images;
 mod pull_image;
 mod remove_image;
+mod stream_images;
 
-use cri_proto::v1::{self, image_service_server::ImageService};
+use cri_proto::{server::image_service_server::ImageService, v1};
 use tonic::Request;
 
 use crate::{
@@ -38,8 +39,7 @@ impl ImageService for Images {
 
     type StreamImagesStream = Streamed<v1::StreamImagesResponse>;
     async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
-        let answer = async |_, _| Err(Failure::unimplemented("StreamImages", "use ListImages"));
-        streaming(Rpc::StreamImages, &self.0, request, answer).await
+        streaming(Rpc::StreamImages, &self.0, request, stream_images::answer).await
     }
 }
 

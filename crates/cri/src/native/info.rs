@@ -12,7 +12,7 @@ pub(super) async fn answer(state: Shared, _: proto::InfoRequest) -> Outcome<prot
     let condition = |c: &pod::Condition| json!({"ready": c.ready, "reason": c.reason, "message": c.message});
     let mut info = serde_json::Map::from_iter(status.info.clone());
     info.insert("version".to_owned(), json!(RUNTIME_VERSION));
-    info.insert("daemon".to_owned(), state.daemon.clone());
+    info.insert("daemon".to_owned(), state.daemon.facts());
     info.insert("pid".to_owned(), json!(std::process::id()));
     info.insert("runtime".to_owned(), condition(&status.runtime));
     info.insert("networkReady".to_owned(), condition(&status.network));

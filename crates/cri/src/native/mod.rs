@@ -1,14 +1,18 @@
 //! `pinion.v1`: what people's command line needs and the CRI has not. One RPC, one file.
 
 mod attach;
+mod config;
 mod exec;
 mod info;
 mod kill;
 mod load;
 mod pull;
+mod reload;
 mod save;
 mod session;
 mod untag;
+mod upgrade_daemon;
+mod upgrade_monitor;
 mod wait;
 
 use cri_proto::pinion::{self as proto, pinion_server::Pinion};
@@ -65,5 +69,27 @@ impl Pinion for Native {
 
     async fn info(&self, request: Request<proto::InfoRequest>) -> Answer<proto::InfoResponse> {
         reading(Rpc::NativeInfo, &self.0, request, info::answer).await
+    }
+
+    async fn config(&self, request: Request<proto::ConfigRequest>) -> Answer<proto::ConfigResponse> {
+        reading(Rpc::NativeConfig, &self.0, request, config::answer).await
+    }
+
+    async fn reload(&self, request: Request<proto::ReloadRequest>) -> Answer<proto::ReloadResponse> {
+        changing(Rpc::NativeReload, &self.0, request, reload::answer).await
+    }
+
+    async fn upgrade_monitor(
+        &self,
+        request: Request<proto::UpgradeMonitorRequest>,
+    ) -> Answer<proto::UpgradeMonitorResponse> {
+        changing(Rpc::NativeUpgradeMonitor, &self.0, request, upgrade_monitor::answer).await
+    }
+
+    async fn upgrade_daemon(
+        &self,
+        request: Request<proto::UpgradeDaemonRequest>,
+    ) -> Answer<proto::UpgradeDaemonResponse> {
+        changing(Rpc::NativeUpgradeDaemon, &self.0, request, upgrade_daemon::answer).await
     }
 }

@@ -1,10 +1,23 @@
 use cri_proto::v1;
+use pod::ContainerState;
+use streaming::{Attach, Request};
 
 use crate::{
     Failure,
     answer::{Outcome, Shared},
+    streaming::container_streams,
 };
 
-pub(super) async fn answer(_: Shared, _: v1::AttachRequest) -> Outcome<v1::AttachResponse> {
-    Err(Failure::unimplemented("Attach", "use `pinion attach`"))
+/// Says where a client can have a container's streams.
+pub(super) async fn answer(state: Shared, request: v1::AttachRequest) -> Outcome<v1::AttachResponse> {
+    if request.container_id.is_empty() {
+        return Err(Failure::invalid("container_id", "is empty"));
+    }
+    let streams = container_streams(request.stdin, request.stdout, request.stderr, request.tty)?;
+    let container = state.engine.container(&request.container_id)?;
+    if container.state != ContainerState::Running {
+        return Err(Failure::precondition(format!("attach to container {}: it does not run", container.id)));
+    }
+    let attach = Attach { container: container.id, streams };
+    Ok(v1::AttachResponse { url: state.streaming.url(Request::Attach(attach))? })
 }

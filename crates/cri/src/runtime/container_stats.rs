@@ -2,13 +2,11 @@ use cri_proto::v1;
 
 use crate::{
     answer::{Outcome, Shared},
-    status::stats,
+    status::container_stats,
 };
 
 /// One container's use of CPU, memory and disk.
 pub(super) async fn answer(state: Shared, request: v1::ContainerStatsRequest) -> Outcome<v1::ContainerStatsResponse> {
-    let container = state.engine.container(&request.container_id)?;
-    let sample = state.engine.container_stats(&container.id)?;
-    let root = state.engine.images().root();
-    Ok(v1::ContainerStatsResponse { stats: Some(stats(&sample, &container.config, &state.rates, root)) })
+    let stats = state.engine.container_stats(&request.container_id).await?;
+    Ok(v1::ContainerStatsResponse { stats: Some(container_stats(&stats, state.engine.images().root())) })
 }

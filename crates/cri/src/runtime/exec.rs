@@ -1,10 +1,26 @@
 use cri_proto::v1;
+use pod::ContainerState;
+use streaming::{Exec, Request};
 
 use crate::{
     Failure,
     answer::{Outcome, Shared},
+    streaming::container_streams,
 };
 
-pub(super) async fn answer(_: Shared, _: v1::ExecRequest) -> Outcome<v1::ExecResponse> {
-    Err(Failure::unimplemented("Exec", "use `pinion exec`"))
+/// Says where a client can run a command; it is run when the client connects.
+pub(super) async fn answer(state: Shared, request: v1::ExecRequest) -> Outcome<v1::ExecResponse> {
+    if request.container_id.is_empty() {
+        return Err(Failure::invalid("container_id", "is empty"));
+    }
+    if request.cmd.is_empty() {
+        return Err(Failure::invalid("cmd", "is empty"));
+    }
+    let streams = container_streams(request.stdin, request.stdout, request.stderr, request.tty)?;
+    let container = state.engine.container(&request.container_id)?;
+    if container.state != ContainerState::Running {
+        return Err(Failure::precondition(format!("exec in container {}: it does not run", container.id)));
+    }
+    let exec = Exec { container: container.id, command: request.cmd, streams };
+    Ok(v1::ExecResponse { url: state.streaming.url(Request::Exec(exec))? })
 }

@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared},
+    rows,
 };
 
+/// Metrics of all ready pods.
 pub(super) async fn answer(
-    _: Shared,
+    state: Shared,
     _: v1::ListPodSandboxMetricsRequest,
-) -> Outcome<v1::ListPodSandboxMetricsResponse> {
-    Err(Failure::unimplemented("ListPodSandboxMetrics", "use ListContainerStats"))
+) -> Outcome<encoded::ListPodSandboxMetricsResponse> {
+    Ok(rows::pod_sandbox_metrics(&state).await.into())
 }

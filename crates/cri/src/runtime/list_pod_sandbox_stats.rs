@@ -1,10 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared},
+    rows,
 };
 
-pub(super) async fn answer(_: Shared, _: v1::ListPodSandboxStatsRequest) -> Outcome<v1::ListPodSandboxStatsResponse> {
-    Err(Failure::unimplemented("ListPodSandboxStats", "use ListContainerStats"))
+/// What ready pods use, of those that the filter lets through.
+pub(super) async fn answer(
+    state: Shared,
+    request: v1::ListPodSandboxStatsRequest,
+) -> Outcome<encoded::ListPodSandboxStatsResponse> {
+    Ok(rows::pod_sandbox_stats(&state, request.filter.into()).await.into())
 }

@@ -38,7 +38,7 @@ mod update_pod_sandbox_resources;
 mod update_runtime_config;
 mod version;
 
-use cri_proto::v1::{self, runtime_service_server::RuntimeService};
+use cri_proto::{encoded, server::runtime_service_server::RuntimeService, v1};
 use tonic::Request;
 
 use crate::{
@@ -90,7 +90,7 @@ impl RuntimeService for Runtime {
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,
-    ) -> Answer<v1::ListPodSandboxResponse> {
+    ) -> Answer<encoded::ListPodSandboxResponse> {
         reading(Rpc::ListPodSandbox, &self.0, request, list_pod_sandbox::answer).await
     }
     async fn create_container(
@@ -111,7 +111,10 @@ impl RuntimeService for Runtime {
     ) -> Answer<v1::RemoveContainerResponse> {
         changing(Rpc::RemoveContainer, &self.0, request, remove_container::answer).await
     }
-    async fn list_containers(&self, request: Request<v1::ListContainersRequest>) -> Answer<v1::ListContainersResponse> {
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Answer<encoded::ListContainersResponse> {
         reading(Rpc::ListContainers, &self.0, request, list_containers::answer).await
     }
     async fn container_status(
@@ -141,7 +144,7 @@ impl RuntimeService for Runtime {
     async fn list_container_stats(
         &self,
         request: Request<v1::ListContainerStatsRequest>,
-    ) -> Answer<v1::ListContainerStatsResponse> {
+    ) -> Answer<encoded::ListContainerStatsResponse> {
         reading(Rpc::ListContainerStats, &self.0, request, list_container_stats::answer).await
     }
 
@@ -163,7 +166,7 @@ impl RuntimeService for Runtime {
     async fn list_pod_sandbox_stats(
         &self,
         request: Request<v1::ListPodSandboxStatsRequest>,
-    ) -> Answer<v1::ListPodSandboxStatsResponse> {
+    ) -> Answer<encoded::ListPodSandboxStatsResponse> {
         reading(Rpc::ListPodSandboxStats, &self.0, request, list_pod_sandbox_stats::answer).await
     }
     async fn checkpoint_container(
@@ -187,7 +190,7 @@ impl RuntimeService for Runtime {
     async fn list_pod_sandbox_metrics(
         &self,
         request: Request<v1::ListPodSandboxMetricsRequest>,
-    ) -> Answer<v1::ListPodSandboxMetricsResponse> {
+    ) -> Answer<encoded::ListPodSandboxMetricsResponse> {
         reading(Rpc::ListPodSandboxMetrics, &self.0, request, list_pod_sandbox_metrics::answer).await
     }
     async fn update_pod_sandbox_resources(
@@ -197,28 +200,28 @@ impl RuntimeService for Runtime {
         changing(Rpc::UpdatePodSandboxResources, &self.0, request, update_pod_sandbox_resources::answer).await
     }
 
-    type StreamPodSandboxesStream = Streamed<v1::StreamPodSandboxesResponse>;
+    type StreamPodSandboxesStream = Streamed<encoded::StreamPodSandboxesResponse>;
     async fn stream_pod_sandboxes(
         &self,
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<Self::StreamPodSandboxesStream> {
         streaming(Rpc::StreamPodSandboxes, &self.0, request, stream_pod_sandboxes::answer).await
     }
-    type StreamContainersStream = Streamed<v1::StreamContainersResponse>;
+    type StreamContainersStream = Streamed<encoded::StreamContainersResponse>;
     async fn stream_containers(
         &self,
         request: Request<v1::StreamContainersRequest>,
     ) -> Answer<Self::StreamContainersStream> {
         streaming(Rpc::StreamContainers, &self.0, request, stream_containers::answer).await
     }
-    type StreamContainerStatsStream = Streamed<v1::StreamContainerStatsResponse>;
+    type StreamContainerStatsStream = Streamed<encoded::StreamContainerStatsResponse>;
     async fn stream_container_stats(
         &self,
         request: Request<v1::StreamContainerStatsRequest>,
     ) -> Answer<Self::StreamContainerStatsStream> {
         streaming(Rpc::StreamContainerStats, &self.0, request, stream_container_stats::answer).await
     }
-    type StreamPodSandboxStatsStream = Streamed<v1::StreamPodSandboxStatsResponse>;
+    type StreamPodSandboxStatsStream = Streamed<encoded::StreamPodSandboxStatsResponse>;
     async fn stream_pod_sandbox_stats(
         &self,
         request: Request<v1::StreamPodSandboxStatsRequest>,
@@ -232,7 +235,7 @@ impl RuntimeService for Runtime {
     ) -> Answer<Self::GetContainerEventsStream> {
         streaming(Rpc::GetContainerEvents, &self.0, request, get_container_events::answer).await
     }
-    type StreamPodSandboxMetricsStream = Streamed<v1::StreamPodSandboxMetricsResponse>;
+    type StreamPodSandboxMetricsStream = Streamed<encoded::StreamPodSandboxMetricsResponse>;
     async fn stream_pod_sandbox_metrics(
         &self,
         request: Request<v1::StreamPodSandboxMetricsRequest>,

@@ -1,10 +1,13 @@
 use cri_proto::v1;
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared},
+    status::sandbox_stats,
 };
 
-pub(super) async fn answer(_: Shared, _: v1::PodSandboxStatsRequest) -> Outcome<v1::PodSandboxStatsResponse> {
-    Err(Failure::unimplemented("PodSandboxStats", "use ListContainerStats"))
+/// One pod's use of CPU, memory and network, with that of its running containers.
+pub(super) async fn answer(state: Shared, request: v1::PodSandboxStatsRequest) -> Outcome<v1::PodSandboxStatsResponse> {
+    // Kubelet asks for the pod "" to see whether this is implemented: it is, and there is no such pod.
+    let stats = state.engine.sandbox_stats(&request.pod_sandbox_id).await?;
+    Ok(v1::PodSandboxStatsResponse { stats: Some(sandbox_stats(&stats, state.engine.images().root())) })
 }

@@ -1,10 +1,23 @@
 use cri_proto::v1;
+use pod::SandboxState;
+use streaming::{PortForward, Request};
 
 use crate::{
     Failure,
     answer::{Outcome, Shared},
+    streaming::ports,
 };
 
-pub(super) async fn answer(_: Shared, _: v1::PortForwardRequest) -> Outcome<v1::PortForwardResponse> {
-    Err(Failure::unimplemented("PortForward", "reach the pod by its address"))
+/// Says where a client can connect to a pod's ports.
+pub(super) async fn answer(state: Shared, request: v1::PortForwardRequest) -> Outcome<v1::PortForwardResponse> {
+    if request.pod_sandbox_id.is_empty() {
+        return Err(Failure::invalid("pod_sandbox_id", "is empty"));
+    }
+    let ports = ports(&request.port)?;
+    let sandbox = state.engine.sandbox(&request.pod_sandbox_id)?;
+    if sandbox.state != SandboxState::Ready {
+        return Err(Failure::precondition(format!("forward ports of pod {}: it is not ready", sandbox.id)));
+    }
+    let forward = PortForward { sandbox: sandbox.id, ports };
+    Ok(v1::PortForwardResponse { url: state.streaming.url(Request::PortForward(forward))? })
 }

@@ -9,7 +9,10 @@ pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome
     let status = state.engine.status().await;
     let conditions = vec![condition("RuntimeReady", status.runtime), condition("NetworkReady", status.network)];
     let info = match request.verbose {
-        true => status.info.iter().map(|(key, value)| (key.clone(), value.to_string())).collect(),
+        true => {
+            let known = status.info.iter().map(|(key, value)| (key.clone(), value.to_string()));
+            known.chain([("daemon".to_owned(), state.daemon.facts().to_string())]).collect()
+        }
         false => HashMap::new(),
     };
     Ok(v1::StatusResponse {

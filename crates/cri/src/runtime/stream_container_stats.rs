@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared, Streamed},
+    rows,
 };
 
+/// The rows of `ListContainerStats` in parts, each of a bounded size.
 pub(super) async fn answer(
-    _: Shared,
-    _: v1::StreamContainerStatsRequest,
-) -> Outcome<Streamed<v1::StreamContainerStatsResponse>> {
-    Err(Failure::unimplemented("StreamContainerStats", "use ListContainerStats"))
+    state: Shared,
+    request: v1::StreamContainerStatsRequest,
+) -> Outcome<Streamed<encoded::StreamContainerStatsResponse>> {
+    Ok(rows::in_parts(rows::container_stats(&state, request.filter.into()).await))
 }

@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared, Streamed},
+    rows,
 };
 
+/// The rows of `ListContainers` in parts, each of a bounded size.
 pub(super) async fn answer(
-    _: Shared,
-    _: v1::StreamContainersRequest,
-) -> Outcome<Streamed<v1::StreamContainersResponse>> {
-    Err(Failure::unimplemented("StreamContainers", "use ListContainers"))
+    state: Shared,
+    request: v1::StreamContainersRequest,
+) -> Outcome<Streamed<encoded::StreamContainersResponse>> {
+    Ok(rows::in_parts(rows::containers(&state, request.filter.into())))
 }

@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared, Streamed},
+    rows,
 };
 
+/// The rows of `ListPodSandboxMetrics` in parts, each of a bounded size.
 pub(super) async fn answer(
-    _: Shared,
+    state: Shared,
     _: v1::StreamPodSandboxMetricsRequest,
-) -> Outcome<Streamed<v1::StreamPodSandboxMetricsResponse>> {
-    Err(Failure::unimplemented("StreamPodSandboxMetrics", "use ListContainerStats"))
+) -> Outcome<Streamed<encoded::StreamPodSandboxMetricsResponse>> {
+    Ok(rows::in_parts(rows::pod_sandbox_metrics(&state).await))
 }

@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared, Streamed},
+    rows,
 };
 
+/// The rows of `ListPodSandboxStats` in parts, each of a bounded size.
 pub(super) async fn answer(
-    _: Shared,
-    _: v1::StreamPodSandboxStatsRequest,
-) -> Outcome<Streamed<v1::StreamPodSandboxStatsResponse>> {
-    Err(Failure::unimplemented("StreamPodSandboxStats", "use ListContainerStats"))
+    state: Shared,
+    request: v1::StreamPodSandboxStatsRequest,
+) -> Outcome<Streamed<encoded::StreamPodSandboxStatsResponse>> {
+    Ok(rows::in_parts(rows::pod_sandbox_stats(&state, request.filter.into()).await))
 }

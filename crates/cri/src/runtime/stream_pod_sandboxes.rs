@@ -1,13 +1,14 @@
-use cri_proto::v1;
+use cri_proto::{encoded, v1};
 
 use crate::{
-    Failure,
     answer::{Outcome, Shared, Streamed},
+    rows,
 };
 
+/// The rows of `ListPodSandbox` in parts, each of a bounded size.
 pub(super) async fn answer(
-    _: Shared,
-    _: v1::StreamPodSandboxesRequest,
-) -> Outcome<Streamed<v1::StreamPodSandboxesResponse>> {
-    Err(Failure::unimplemented("StreamPodSandboxes", "use ListPodSandbox"))
+    state: Shared,
+    request: v1::StreamPodSandboxesRequest,
+) -> Outcome<Streamed<encoded::StreamPodSandboxesResponse>> {
+    Ok(rows::in_parts(rows::pod_sandboxes(&state, request.filter.into())))
 }

@@ -5,8 +5,10 @@ use pod::{ContainerStatus, SandboxStatus};
 
 use super::{container, sandbox};
 
+type Labels = BTreeMap<String, String>;
+
 /// Whether all of `wanted` are there. An empty filter fits everything.
-fn has_labels(labels: &BTreeMap<String, String>, wanted: &HashMap<String, String>) -> bool {
+fn has_labels(labels: &Labels, wanted: &HashMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
@@ -25,11 +27,22 @@ impl From<Option<v1::PodSandboxFilter>> for SandboxFilter {
     }
 }
 
+impl From<Option<v1::PodSandboxStatsFilter>> for SandboxFilter {
+    fn from(message: Option<v1::PodSandboxStatsFilter>) -> Self {
+        let message = message.unwrap_or_default();
+        Self { id: message.id, state: None, labels: message.label_selector }
+    }
+}
+
 impl SandboxFilter {
+    /// By id and labels alone.
+    pub(crate) fn names(&self, id: &str, labels: &Labels) -> bool {
+        id.starts_with(&self.id) && has_labels(labels, &self.labels)
+    }
+
     pub(crate) fn fits(&self, status: &SandboxStatus) -> bool {
-        status.id.starts_with(&self.id)
-            && self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
-            && has_labels(&status.config.labels, &self.labels)
+        self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
+            && self.names(&status.id, &status.config.labels)
     }
 }
 
@@ -62,10 +75,13 @@ impl From<Option<v1::ContainerStatsFilter>> for ContainerFilter {
 }
 
 impl ContainerFilter {
+    /// By the ids and labels alone.
+    pub(crate) fn names(&self, id: &str, sandbox: &str, labels: &Labels) -> bool {
+        id.starts_with(&self.id) && sandbox.starts_with(&self.sandbox) && has_labels(labels, &self.labels)
+    }
+
     pub(crate) fn fits(&self, status: &ContainerStatus) -> bool {
-        status.id.starts_with(&self.id)
-            && status.sandbox.starts_with(&self.sandbox)
-            && self.state.is_none_or(|state| state == container::state(status.state) as i32)
-            && has_labels(&status.config.labels, &self.labels)
+        self.state.is_none_or(|state| state == container::state(status.state) as i32)
+            && self.names(&status.id, &status.sandbox, &status.config.labels)
     }
 }

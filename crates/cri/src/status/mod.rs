@@ -4,6 +4,7 @@ mod container;
 mod filter;
 mod image;
 mod info;
+mod metrics;
 mod sandbox;
 mod stats;
 
@@ -11,8 +12,9 @@ pub(crate) use container::{listed as listed_container, status as container_statu
 pub(crate) use filter::{ContainerFilter, SandboxFilter};
 pub(crate) use image::image;
 pub(crate) use info::{container as container_info, image as image_info, sandbox as sandbox_info};
+pub(crate) use metrics::{Filesystem, descriptors, of_sandbox as sandbox_metrics};
 pub(crate) use sandbox::{listed as listed_sandbox, status as sandbox_status};
-pub(crate) use stats::{Rates, filesystem, stats};
+pub(crate) use stats::{filesystem, of_container as container_stats, of_sandbox as sandbox_stats};
 
 /// Nanoseconds since 1970 as the CRI has them: signed.
 pub(crate) fn time(nanoseconds: u64) -> i64 {

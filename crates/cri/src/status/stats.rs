@@ -1,93 +1,110 @@
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-    sync::{Mutex, PoisonError},
-};
+//! What containers and pods use, as the CRI tells it.
+
+use std::path::Path;
 
 use cri_proto::v1;
-use pod::{ContainerConfig, ContainerStats, Usage};
+use pod::{ContainerStats, Counters, Pressure, SandboxStats, Stalls, Stats, Usage};
 
-use super::{container, time};
+use super::{container, sandbox, time};
 
-/// Shortest time between two samples of which a rate is made, nanoseconds: below, the kernel's clock ticks show.
-const RATE_WINDOW: u64 = 100_000_000;
-
-/// CPU rates from successive samples of the callers' own reads: nothing is read in the background.
-#[derive(Default)]
-pub(crate) struct Rates(Mutex<HashMap<String, Sample>>);
-
-#[derive(Clone, Copy)]
-struct Sample {
-    at: u64,
-    used: u64,
-    rate: Option<u64>,
-}
-
-impl Rates {
-    /// Nanoseconds of CPU per second since an earlier read of this container; `None` at the first.
-    pub(crate) fn next(&self, id: &str, at: u64, used: u64) -> Option<u64> {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = samples.get_mut(id) else {
-            samples.insert(id.to_owned(), Sample { at, used, rate: None });
-            return None;
-        };
-        let passed = at.saturating_sub(last.at);
-        if passed < RATE_WINDOW {
-            return last.rate;
-        }
-        // Products of two 64-bit counters need more than 64 bits.
-        let rate = u128::from(used.saturating_sub(last.used)) * 1_000_000_000 / u128::from(passed);
-        *last = Sample { at, used, rate: u64::try_from(rate).ok() };
-        last.rate
-    }
-
-    /// Forgets all but these containers.
-    pub(crate) fn keep(&self, living: &HashSet<&str>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| living.contains(id.as_str()));
-    }
-}
-
-/// One container's `ContainerStats`.
-pub(crate) fn stats(
-    stats: &ContainerStats,
-    config: &ContainerConfig,
-    rates: &Rates,
-    root: &Path,
-) -> v1::ContainerStats {
+/// `ContainerStats`; `root` is the folder of the writable layers.
+pub(crate) fn of_container(stats: &ContainerStats, root: &Path) -> v1::ContainerStats {
     let at = time(stats.at);
-    let group = &stats.cgroup;
-    let available = group.memory_limit.map(|limit| limit.saturating_sub(group.memory_working_set));
+    let config = &stats.container.config;
     v1::ContainerStats {
         attributes: Some(v1::ContainerAttributes {
-            id: stats.id.clone(),
+            id: stats.container.id.clone(),
             metadata: Some(container::metadata(config)),
             labels: config.labels.clone().into_iter().collect(),
             annotations: config.annotations.clone().into_iter().collect(),
         }),
-        cpu: Some(v1::CpuUsage {
-            timestamp: at,
-            usage_core_nano_seconds: value(group.cpu_usage_ns),
-            usage_nano_cores: rates.next(&stats.id, stats.at, group.cpu_usage_ns).and_then(value),
-            psi: None,
-        }),
-        memory: Some(v1::MemoryUsage {
-            timestamp: at,
-            working_set_bytes: value(group.memory_working_set),
-            available_bytes: available.and_then(value),
-            usage_bytes: value(group.memory_usage),
-            rss_bytes: value(group.memory_rss),
-            page_faults: value(group.page_faults),
-            major_page_faults: value(group.major_page_faults),
-            psi: None,
-        }),
+        cpu: Some(cpu(at, &stats.cgroup, stats.cpu_rate)),
+        memory: Some(memory(at, &stats.cgroup)),
         writable_layer: Some(filesystem(at, root, stats.writable_layer)),
-        swap: group.swap_usage.map(|used| v1::SwapUsage {
-            timestamp: at,
-            swap_available_bytes: group.swap_limit.map(|limit| limit.saturating_sub(used)).and_then(value),
-            swap_usage_bytes: value(used),
-        }),
-        io: None,
+        swap: swap(at, &stats.cgroup),
+        io: Some(io(at, &stats.cgroup)),
     }
+}
+
+/// `PodSandboxStats`, with the pod's running containers in it.
+pub(crate) fn of_sandbox(stats: &SandboxStats, root: &Path) -> v1::PodSandboxStats {
+    let (at, config) = (time(stats.sample.at), &stats.sample.sandbox.config);
+    let cgroup = stats.cgroup();
+    let attributes = v1::PodSandboxAttributes {
+        id: stats.sample.sandbox.id.clone(),
+        metadata: Some(sandbox::metadata(config)),
+        labels: config.labels.clone().into_iter().collect(),
+        annotations: config.annotations.clone().into_iter().collect(),
+    };
+    let linux = v1::LinuxPodSandboxStats {
+        cpu: Some(cpu(at, &cgroup, stats.cpu_rate())),
+        memory: Some(memory(at, &cgroup)),
+        network: network(at, &stats.sample.network),
+        process: Some(v1::ProcessUsage { timestamp: at, process_count: value(stats.processes()) }),
+        containers: stats.containers.iter().map(|container| of_container(container, root)).collect(),
+        io: Some(io(at, &cgroup)),
+    };
+    v1::PodSandboxStats { attributes: Some(attributes), linux: Some(linux), windows: None }
+}
+
+fn cpu(at: i64, stats: &Stats, rate: Option<u64>) -> v1::CpuUsage {
+    v1::CpuUsage {
+        timestamp: at,
+        usage_core_nano_seconds: value(stats.cpu_usage_ns),
+        usage_nano_cores: rate.and_then(value),
+        psi: stats.cpu_pressure.as_ref().map(psi),
+    }
+}
+
+fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
+    let available = stats.memory_limit.map(|limit| limit.saturating_sub(stats.memory_working_set));
+    v1::MemoryUsage {
+        timestamp: at,
+        working_set_bytes: value(stats.memory_working_set),
+        available_bytes: available.and_then(value),
+        usage_bytes: value(stats.memory_usage),
+        rss_bytes: value(stats.memory_rss),
+        page_faults: value(stats.page_faults),
+        major_page_faults: value(stats.major_page_faults),
+        psi: stats.memory_pressure.as_ref().map(psi),
+    }
+}
+
+/// Absent where the kernel does not count swap.
+fn swap(at: i64, stats: &Stats) -> Option<v1::SwapUsage> {
+    stats.swap_usage.map(|used| v1::SwapUsage {
+        timestamp: at,
+        swap_available_bytes: stats.swap_limit.map(|limit| limit.saturating_sub(used)).and_then(value),
+        swap_usage_bytes: value(used),
+    })
+}
+
+fn io(at: i64, stats: &Stats) -> v1::IoUsage {
+    v1::IoUsage { timestamp: at, psi: stats.io_pressure.as_ref().map(psi) }
+}
+
+fn psi(pressure: &Pressure) -> v1::PsiStats {
+    let data = |stalls: &Stalls| {
+        Some(v1::PsiData { total: stalls.total_ns, avg10: stalls.avg10, avg60: stalls.avg60, avg300: stalls.avg300 })
+    };
+    v1::PsiStats { full: data(&pressure.full), some: data(&pressure.some) }
+}
+
+/// Absent for a pod on the node's network.
+fn network(at: i64, interfaces: &[Counters]) -> Option<v1::NetworkUsage> {
+    let usage = |counters: &Counters| v1::NetworkInterfaceUsage {
+        name: counters.interface.clone(),
+        rx_bytes: value(counters.rx_bytes),
+        rx_errors: value(counters.rx_errors),
+        tx_bytes: value(counters.tx_bytes),
+        tx_errors: value(counters.tx_errors),
+    };
+    let (first, others) = interfaces.split_first()?;
+    Some(v1::NetworkUsage {
+        timestamp: at,
+        default_interface: Some(usage(first)),
+        interfaces: others.iter().map(usage).collect(),
+    })
 }
 
 /// What lies under one folder.
