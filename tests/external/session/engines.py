@@ -120,7 +120,7 @@ class Containerd(Engine):
     """containerd: Debian's, or of the folder CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
 
     name = "containerd"
-    stays = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "/sys/fs/cgroup/.*")
+    stays = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "table ip6? nat", "/sys/fs/cgroup/.*")
 
     @classmethod
     def prepare(cls):
