@@ -6,7 +6,7 @@ use std::{
 
 use rustix::{
     fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    fs::{AtFlags, CWD, Mode, OFlags, openat, statat},
+    fs::{AtFlags, CWD, Mode, OFlags, Uid, openat, statat},
     io::Errno,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
@@ -16,7 +16,7 @@ use syscall::clone::{Child, Clone3};
 use crate::{
     Error, ExecFilter, Nascent, Stdio, descriptors,
     error::During,
-    forerunner,
+    forerunner, id_mappings,
     init::{detach_from_parent, still_needed},
     namespaces::{MountNamespace, with_children_in},
     process::{Last, Process, Ready},
@@ -215,6 +215,7 @@ impl Command<'_> {
             let proc = Procfs::open()?;
             self.process.oom_score_adj.apply(&proc)?;
             self.process.raise_limits()?;
+            self.give_stdio(&proc);
             forerunner::enter_with_user_namespace(self.target.init, JOINED | ThreadNameSpaceType::PROCESS_ID)?;
             let inside = Command { proc: Some(&proc), ..*self };
             Clone3::default().fork_sibling(|| run(&inside)).during(|| "clone the command")
@@ -231,6 +232,20 @@ impl Command<'_> {
             sent => {
                 sent.during(|| format!("clone the forerunner of the command into cgroup {}", group.path()))?.bring(None)
             }
+        }
+    }
+
+    /// Gives the standard descriptors to the command's user while that is possible: inside, nobody owns the caller's files.
+    fn give_stdio(&self, proc: &Procfs) {
+        let outer = || {
+            let pid = pid_of(self.target.init, proc).ok()?;
+            let map = proc.open_file(&format!("{pid}/uid_map"), OFlags::RDONLY).ok()?;
+            let mut text = String::new();
+            std::fs::File::from(map).read_to_string(&mut text).ok()?;
+            id_mappings::outer(&id_mappings::parse_lines(&text), self.process.uid().as_raw())
+        };
+        if let Some(uid) = outer() {
+            standard::give_outside(self.stdio, Uid::from_raw(uid));
         }
     }
 

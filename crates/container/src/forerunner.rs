@@ -83,7 +83,7 @@ impl Forerunner {
                 }
                 Said::Born(pid, pidfd) => return Ok(Child { pid, pidfd }),
                 Said::Failed(error) => return Err(error),
-                Said::NamespacesMade | Said::Ready(_) | Said::End => {
+                Said::NamespacesMade | Said::Made(_) | Said::Ready(_) | Said::End => {
                     return Err(Error::system("wait for the container's process: its forerunner ended", Errno::CHILD));
                 }
             }
@@ -159,7 +159,7 @@ fn enter_user_namespace(user: &UserNamespace, end: &ChildEnd) -> Result<(), Erro
             end.wait_for_maps()?;
             not_dumpable()?;
         }
-        UserNamespace::Join(fd) => {
+        UserNamespace::Join(fd, _) => {
             // Others are in it already, and none of them may look into this process (CVE-2016-9962).
             not_dumpable()?;
             move_into_thread_name_spaces(fd.as_fd(), ThreadNameSpaceType::USER).during(|| "join the user namespace")?;

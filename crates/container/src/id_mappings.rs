@@ -55,7 +55,22 @@ pub(crate) fn lines(map: &[oci::IdMapping]) -> String {
     })
 }
 
-fn outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
+/// What `/proc/<pid>/uid_map` says; a line that is none is left out.
+pub(crate) fn parse_lines(text: &str) -> Vec<oci::IdMapping> {
+    let line = |line: &str| {
+        let mut numbers = line.split_whitespace().map(str::parse);
+        let (Some(Ok(container_id)), Some(Ok(host_id)), Some(Ok(size))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return None;
+        };
+        Some(oci::IdMapping { container_id, host_id, size })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What an id of inside is outside.
+pub(crate) fn outer(map: &[oci::IdMapping], id: u32) -> Option<u32> {
     map.iter().find_map(|line| {
         let distance = id.checked_sub(line.container_id).filter(|distance| *distance < line.size)?;
         line.host_id.checked_add(distance)
@@ -110,6 +125,7 @@ mod tests {
         assert_eq!(mappings.outer_gid(Gid::from_raw(65535)), Some(Gid::from_raw(165_534)));
         assert_eq!(mappings.outer_uid(Uid::from_raw(65536)), None);
         assert_eq!(lines(&both), "0 1000 1\n1 100000 65535\n");
+        assert_eq!(parse_lines("         0       1000          1\n         1     100000      65535\n"), both);
     }
 
     #[test]

@@ -85,11 +85,8 @@ impl Namespaces {
         }
         // Whoever joins a mount namespace sees its paths from then on.
         result.join.sort_by_key(|(kind, _)| *kind == NamespaceType::Mount);
-        if result.user.mappings().is_none() && !(linux.uid_mappings.is_empty() && linux.gid_mappings.is_empty()) {
-            // Engines repeat the maps of a namespace that is joined.
-            if !result.user.is_other() {
-                return Err(Error::invalid("linux.uidMappings: linux.namespaces has no user namespace"));
-            }
+        if !result.user.is_other() && !(linux.uid_mappings.is_empty() && linux.gid_mappings.is_empty()) {
+            return Err(Error::invalid("linux.uidMappings: linux.namespaces has no user namespace"));
         }
         Ok(result)
     }
@@ -105,7 +102,12 @@ impl Namespaces {
             }
             // The kernel refuses to enter the own one again.
             (NamespaceType::User, Some(fd)) if is_own(kind, &fd)? => {}
-            (NamespaceType::User, Some(fd)) => self.user = UserNamespace::Join(fd),
+            (NamespaceType::User, Some(fd)) => {
+                // Engines repeat the maps of a namespace that is joined; without them its ids are not known here.
+                let told = !(linux.uid_mappings.is_empty() || linux.gid_mappings.is_empty());
+                let parse = || IdMappings::parse("linux", &linux.uid_mappings, &linux.gid_mappings)?.with_root();
+                self.user = UserNamespace::Join(fd, told.then(parse).transpose()?);
+            }
             (NamespaceType::Time, None) => self.new_time = true,
             (NamespaceType::Mount, Some(fd)) if is_own(kind, &fd)? => {}
             (NamespaceType::Mount, Some(fd)) => {
@@ -158,7 +160,7 @@ impl Namespaces {
 
     /// What the forerunner needs beside.
     pub(crate) fn forerunners_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let user = if let UserNamespace::Join(fd) = &self.user { Some(fd) } else { None };
+        let user = if let UserNamespace::Join(fd, _) = &self.user { Some(fd) } else { None };
         let pid = if let PidNamespace::Join(fd) = &self.pid { Some(fd) } else { None };
         user.into_iter().chain(pid).map(AsFd::as_fd)
     }

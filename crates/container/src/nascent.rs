@@ -91,7 +91,7 @@ impl Nascent {
                 Some(devices) => self.give(&devices).map(|()| Progress::Pending),
                 None => Ok(Progress::NamespacesMade),
             },
-            Said::Unmapped | Said::Born(..) => Err(self.ended_early()),
+            Said::Unmapped | Said::Born(..) | Said::Made(_) => Err(self.ended_early()),
             Said::Ready(terminal) => {
                 if self.wait == Wait::Nothing {
                     self.wait = Wait::Over;

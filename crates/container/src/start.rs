@@ -22,7 +22,7 @@ pub fn start_waiting(socket: OwnedFd) -> Result<(), Error> {
             Said::Nothing => wait(&socket)?,
             Said::End => return Ok(()),
             Said::Failed(error) => return Err(error),
-            Said::NamespacesMade | Said::Ready(_) | Said::Unmapped | Said::Born(..) => {
+            Said::NamespacesMade | Said::Ready(_) | Said::Unmapped | Said::Born(..) | Said::Made(_) => {
                 let message = "the container's child spoke out of turn".to_owned();
                 return Err(Error { kind: ErrorKind::System, message });
             }

@@ -23,6 +23,8 @@
 //!   │ ◀──────── E kind message ─────────────│  or a step failed: it ends
 //! ```
 //!
+//! Who makes the namespaces of a pod ([`crate::owned_namespaces`]) waits for `G` and says `M [descriptors]` or `E`.
+//!
 //! The child of exec does not wait: `R` and the end of file follow each other.
 //!
 //! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`; from
@@ -59,6 +61,10 @@ const NAMESPACES: u8 = b'N';
 const LISTEN: u8 = b'L';
 const UNMAPPED: u8 = b'U';
 const BORN: u8 = b'B';
+const MADE: u8 = b'M';
+
+/// Most descriptors of one message.
+const FDS_MAX: usize = 4;
 
 /// The two ends: the parent's and the child's.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -75,6 +81,8 @@ pub(crate) enum Said {
     Unmapped,
     /// What it ran ahead for: pid and pidfd.
     Born(i32, OwnedFd),
+    /// What it made.
+    Made(Vec<OwnedFd>),
     /// It is set up.
     Ready(Option<OwnedFd>),
     /// It failed and ends.
@@ -86,7 +94,7 @@ pub(crate) enum Said {
 /// Reads one message; never blocks.
 pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
     let mut data = [0u8; MESSAGE_MAX + 2];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -97,10 +105,16 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
             result => break result.during(|| "read from the container's child")?,
         }
     };
-    let fd = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    if let [MADE] = &data[..got.bytes] {
+        return Ok(Said::Made(fds));
+    }
+    let fd = fds.into_iter().next();
     match &data[..got.bytes] {
         [] => Ok(Said::End),
         [READY, ..] => Ok(Said::Ready(fd)),
@@ -200,22 +214,25 @@ impl ChildEnd {
     /// Hands over what it ran ahead for.
     pub(crate) fn born(&self, child: &Child) -> Result<(), Error> {
         let [a, b, c, d] = child.pid.to_ne_bytes();
-        self.send_with(&[BORN, a, b, c, d], Some(child.pidfd.as_fd()))
+        self.send_with(&[BORN, a, b, c, d], &[child.pidfd.as_fd()])
             .during(|| "hand the container's process over to the parent")
+    }
+
+    /// Hands over what it made, [`FDS_MAX`] at most.
+    pub(crate) fn made(&self, files: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.send_with(&[MADE], files).during(|| "hand the namespaces over to the parent")
     }
 
     /// Says that the set-up is done.
     pub(crate) fn ready(&self, terminal: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        self.send_with(&[READY], terminal).during(|| "tell the parent that the container is set up")
+        self.send_with(&[READY], terminal.as_slice()).during(|| "tell the parent that the container is set up")
     }
 
-    fn send_with(&self, data: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    fn send_with(&self, data: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds: [BorrowedFd<'_>; 1];
-        if let Some(fd) = fd {
-            fds = [fd];
-            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        if !fds.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
         }
         sendmsg(&self.socket, &[IoSlice::new(data)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }

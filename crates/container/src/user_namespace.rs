@@ -27,8 +27,8 @@ pub(crate) enum UserNamespace {
     Same,
     /// A new one with these maps.
     New(IdMappings),
-    /// This one.
-    Join(OwnedFd),
+    /// This one, and its maps where the spec tells them.
+    Join(OwnedFd, Option<IdMappings>),
 }
 
 impl UserNamespace {
@@ -37,10 +37,10 @@ impl UserNamespace {
         !matches!(self, Self::Same)
     }
 
-    /// Maps of a new one.
+    /// Its maps, where they are known.
     pub(crate) fn mappings(&self) -> Option<&IdMappings> {
         match self {
-            Self::New(mappings) => Some(mappings),
+            Self::New(mappings) | Self::Join(_, Some(mappings)) => Some(mappings),
             _ => None,
         }
     }

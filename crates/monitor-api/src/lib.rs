@@ -37,7 +37,8 @@ pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_
 pub use failure::{Failure, FailureKind};
 pub use message::{
     Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
-    KillScope, LogOptions, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, Welcome,
+    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, UserMappings,
+    Welcome,
 };
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 
@@ -45,6 +46,6 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
 ///
-/// 1.1: `Upgrade`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
+/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
 /// allows.
-pub const MINOR: u32 = 1;
+pub const MINOR: u32 = 2;

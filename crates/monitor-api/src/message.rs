@@ -97,6 +97,9 @@ pub enum Request {
         /// The key.
         key: String,
     },
+    /// Make namespaces that a user namespace owns [Namespace(User) where it is there already, else a new one]. Answered by
+    /// `NamespacesMade` [Namespace(User), Namespace(Network), Namespace(Ipc), Namespace(Uts), as asked for]. Contract 1.2.
+    MakeNamespaces(MakeNamespaces),
     /// End, if nothing is held; else `FailureKind::State`.
     Shutdown,
     /// Execute this program in the monitor's process [Program]. The connection stays; answered by `Welcome` of the new
@@ -120,6 +123,8 @@ pub enum Reply {
     ExecStarted(ExecStarted),
     /// To `PodInit`.
     PodInitStarted(PodInitStarted),
+    /// To `MakeNamespaces`.
+    NamespacesMade,
 }
 
 /// What happened.
@@ -282,6 +287,31 @@ pub struct PodInit {
     pub container: String,
     /// Its cgroup, as `linux.cgroupsPath`.
     pub cgroup: String,
+    /// Of its user namespace, where one is attached. Contract 1.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserMappings>,
+}
+
+/// Maps of a user namespace (user_namespaces(7)); container id 0 must be in both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserMappings {
+    /// Users.
+    pub uids: Vec<oci::IdMapping>,
+    /// Groups.
+    pub gids: Vec<oci::IdMapping>,
+}
+
+/// Namespaces of a pod with a user namespace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MakeNamespaces {
+    /// Of the new user namespace.
+    pub user: UserMappings,
+    /// A network namespace, with `lo` up.
+    pub network: bool,
+    /// An IPC namespace.
+    pub ipc: bool,
+    /// A UTS namespace of this name.
+    pub hostname: Option<String>,
 }
 
 /// To `PodInit`.

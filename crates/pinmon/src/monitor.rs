@@ -18,6 +18,7 @@ use crate::{
     journals::Journals,
     log::pump::Pump,
     programs::Programs,
+    request::Maker,
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
@@ -42,6 +43,8 @@ pub(crate) struct Monitor {
     pub(crate) containers: BTreeMap<u64, Child>,
     /// By serial number.
     pub(crate) commands: BTreeMap<u64, Command>,
+    /// By serial number.
+    pub(crate) makers: BTreeMap<u64, Maker>,
     pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
     /// Containers with more output to move at once.
     pub(crate) busy: VecDeque<u64>,

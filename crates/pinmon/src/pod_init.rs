@@ -2,6 +2,7 @@
 
 use std::io;
 
+use monitor_api::UserMappings;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags, openat},
@@ -14,12 +15,19 @@ pub(crate) const PATH: &str = "/pod-init";
 /// The program, static, without a C library.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pod-init"));
 
-/// A detached mount for one pod: nothing of the host can be reached through `/proc/1/root`.
-pub(crate) fn root() -> io::Result<OwnedFd> {
+/// A detached mount for one pod, owned by root of its user namespace: nothing of the host can be reached through `/proc/1/root`.
+pub(crate) fn root(user: Option<&UserMappings>) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", "pod-init")?;
     fsconfig_set_string(&context, "mode", "0555")?;
     fsconfig_set_string(&context, "size", "64k")?;
+    if let Some(user) = user {
+        // Mount points are made in it by root of the pod.
+        for (option, map) in [("uid", &user.uids), ("gid", &user.gids)] {
+            let root = map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
+            fsconfig_set_string(&context, option, root.to_string())?;
+        }
+    }
     fsconfig_create(&context)?;
     // Not nodev: its /dev/null is made in it.
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)?;

@@ -51,6 +51,7 @@ impl Monitor {
                 self.process_ended(serial, end);
             }
         } else {
+            self.maker_reaped(pid);
             self.command_reaped(pid, end);
         }
     }

@@ -9,6 +9,7 @@ mod exec;
 mod hello;
 mod keep;
 mod kill;
+mod make_namespaces;
 mod pod_init;
 mod reopen_log;
 mod resize_terminal;
@@ -17,6 +18,8 @@ mod start;
 mod upgrade;
 
 use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
+
+pub(crate) use make_namespaces::Maker;
 
 use crate::{connection::Asked, monitor::Monitor};
 
@@ -47,6 +50,7 @@ impl Monitor {
             Request::PodInit(init) => self.pod_init(asked, init, attachments),
             Request::Keep { key } => self.keep(key, attachments),
             Request::Release { key } => self.release(&key),
+            Request::MakeNamespaces(wanted) => self.make_namespaces(asked, wanted, &mut attachments),
             Request::Shutdown => self.shutdown(),
             Request::Upgrade => self.upgrade(asked, &mut attachments),
         };

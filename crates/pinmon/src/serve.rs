@@ -50,6 +50,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         links: 0,
         containers: BTreeMap::new(),
         commands: BTreeMap::new(),
+        makers: BTreeMap::new(),
         kept: BTreeMap::new(),
         busy: VecDeque::new(),
         serials: 0,

@@ -17,6 +17,9 @@ use crate::{
 impl Monitor {
     /// A child that is not at execve yet may have something to say.
     pub(crate) fn advance(&mut self, serial: u64) {
+        if self.makers.contains_key(&serial) {
+            return self.advance_maker(serial);
+        }
         if self.commands.contains_key(&serial) {
             return self.advance_command(serial);
         }

@@ -40,6 +40,8 @@ pub struct EngineStatus {
     pub runtime: Condition,
     /// Whether pods get a network.
     pub network: Condition,
+    /// Whether pods can have user namespaces.
+    pub user_namespaces: Condition,
     /// Runtime handlers; the empty name is the default one.
     pub handlers: Vec<String>,
     /// More, for `info`.
@@ -71,12 +73,16 @@ impl Engine {
             let told = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
             info.insert("monitor".to_owned(), told);
         }
+        let user_namespaces = self.0.user_namespaces().await;
+        let told = user_namespaces.as_ref().err().map_or(json!(true), |why| json!(why));
+        info.insert("userNamespaces".to_owned(), told);
         let mut handlers = vec![String::new()];
         let default = &self.0.config.default_runtime_handler;
         handlers.extend(Some(default.clone()).filter(|name| !name.is_empty()));
         EngineStatus {
             runtime: Condition::of(monitor.map(drop), "MonitorUnavailable"),
             network: Condition::of(self.0.network.ready(), "NetworkUnavailable"),
+            user_namespaces: Condition::of(user_namespaces, "NotSupported"),
             handlers,
             info,
         }

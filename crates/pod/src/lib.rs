@@ -49,6 +49,8 @@ mod state;
 mod stats;
 mod timeline;
 mod undo;
+mod upgrade;
+mod user_namespaces;
 mod watched;
 
 pub use cdi::Name as CdiName;
@@ -67,6 +69,7 @@ pub use image::{
     Registries, Stage, Store, Usage,
 };
 pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
+pub use monitor_api::UserMappings;
 pub use netns::PoolFigures;
 pub use network::{Config as NetworkConfig, Counters, PortMapping, Protocol};
 pub use oci;
@@ -74,3 +77,4 @@ pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus
 pub use session::{Session, SessionControl};
 pub use stats::{ContainerStats, HugePages, Occasional, SandboxSample, SandboxStats};
 pub use timeline::Stage as TimelineStage;
+pub use upgrade::{Changeable, MonitorUpgrade};

@@ -66,6 +66,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         trees,
         filters: Filters::default(),
         cdi: cdi::Registry::new(config.cdi_dirs.clone()),
+        user_namespaces: Default::default(),
         monitor,
         figures: crate::Figures::default(),
         records: state.records(),

@@ -25,7 +25,9 @@ pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
 pub(crate) use files::SHARED_FILES;
 #[cfg(test)]
 pub(crate) use namespaces::make_shm;
-pub(crate) use namespaces::{SHM, Shared, derive, make_shared, pid_namespace};
+pub(crate) use namespaces::{
+    KINDS, Owned, SHM, Shared, derive, id_map, id_map_of, make_owned, make_shared, pid_namespace,
+};
 pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
-pub(crate) use update::limits as pod_limits;
 pub use status::{SandboxState, SandboxStatus};
+pub(crate) use update::limits as pod_limits;

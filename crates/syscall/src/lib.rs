@@ -27,4 +27,5 @@ pub mod shared_memory;
 pub mod signal_fd;
 pub mod signals;
 pub mod spawn;
+pub mod user_namespace;
 pub mod wait_usage;

@@ -79,8 +79,10 @@ impl<'a> Maps<'a> {
 
     fn namespace(&mut self, map: &IdMap) -> Result<BorrowedFd<'_>, Error> {
         let mappings = match (&map.mappings, self.container) {
+            // An engine repeats the container's for each volume: nothing has to be made for it.
+            (Some(mappings), UserNamespace::Join(fd, Some(own))) if mappings == own => return Ok(fd.as_fd()),
             (Some(mappings), _) | (None, UserNamespace::New(mappings)) => mappings,
-            (None, UserNamespace::Join(fd)) => return Ok(fd.as_fd()),
+            (None, UserNamespace::Join(fd, _)) => return Ok(fd.as_fd()),
             (None, UserNamespace::Same) => return Err(Error::invalid("idmap: the container has no user namespace")),
         };
         let known = self.made.iter().position(|(made, _)| made == mappings);

@@ -11,6 +11,7 @@ mod resources;
 mod sandbox;
 mod security;
 mod signal;
+mod user_namespace;
 
 pub(crate) use container::container;
 pub(crate) use resources::limits;

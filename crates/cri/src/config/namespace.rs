@@ -1,7 +1,7 @@
 use cri_proto::v1::{NamespaceMode, NamespaceOption};
-use pod::{PidMode, SharedMode};
+use pod::{PidMode, SharedMode, UserMappings};
 
-use super::field;
+use super::{field, user_namespace};
 use crate::Failure;
 
 /// Namespaces that all containers of a pod share, or that are the node's.
@@ -9,31 +9,54 @@ pub(super) struct PodNamespaces {
     pub(super) network: SharedMode,
     pub(super) ipc: SharedMode,
     pub(super) pid: PidMode,
+    pub(super) user: Option<UserMappings>,
+}
+
+/// Namespaces of a container.
+pub(super) struct ContainerNamespaces {
+    pub(super) pid: PidMode,
+    /// The container whose PID namespace it joins.
+    pub(super) target: Option<String>,
+    pub(super) user: Option<UserMappings>,
 }
 
 /// The namespaces of a pod.
 pub(super) fn of_pod(at: &str, options: &NamespaceOption) -> Result<PodNamespaces, Failure> {
-    no_user_namespace(at, options)?;
     let pid = match field::known(&format!("{at}.pid"), options.pid)? {
         NamespaceMode::Target => return Err(Failure::invalid(&format!("{at}.pid"), "TARGET is for containers only")),
         mode => pid(mode),
     };
-    Ok(PodNamespaces {
-        network: shared(&format!("{at}.network"), options.network)?,
-        ipc: shared(&format!("{at}.ipc"), options.ipc)?,
-        pid,
-    })
+    let user = user_namespace::mappings(&format!("{at}.userns_options"), options.userns_options.as_ref())?;
+    let ipc = shared(&format!("{at}.ipc"), options.ipc)?;
+    if user.is_some() {
+        not_the_nodes(at, pid == PidMode::Node, ipc == SharedMode::Node)?;
+    }
+    Ok(PodNamespaces { network: shared(&format!("{at}.network"), options.network)?, ipc, pid, user })
 }
 
-/// The PID namespace of a container, and the container whose namespace it joins.
-pub(super) fn of_container(at: &str, options: &NamespaceOption) -> Result<(PidMode, Option<String>), Failure> {
-    no_user_namespace(at, options)?;
+/// A pod's root has no rights over what all of the node share (as Kubernetes has it: not with hostPID or hostIPC).
+fn not_the_nodes(at: &str, pid: bool, ipc: bool) -> Result<(), Failure> {
+    let why = "NODE cannot be with a user namespace; POD or CONTAINER";
+    match (pid, ipc) {
+        (true, _) => Err(Failure::invalid(&format!("{at}.pid"), why)),
+        (_, true) => Err(Failure::invalid(&format!("{at}.ipc"), why)),
+        _ => Ok(()),
+    }
+}
+
+/// What a container says of its namespaces.
+pub(super) fn of_container(at: &str, options: &NamespaceOption) -> Result<ContainerNamespaces, Failure> {
+    let user = user_namespace::mappings(&format!("{at}.userns_options"), options.userns_options.as_ref())?;
     let mode: NamespaceMode = field::known(&format!("{at}.pid"), options.pid)?;
     let target = match mode {
         NamespaceMode::Target => Some(field::name(&format!("{at}.target_id"), &options.target_id)?),
         _ => None,
     };
-    Ok((pid(mode), target))
+    let pid = pid(mode);
+    if user.is_some() {
+        not_the_nodes(at, pid == PidMode::Node, false)?;
+    }
+    Ok(ContainerNamespaces { pid, target, user })
 }
 
 fn pid(mode: NamespaceMode) -> PidMode {
@@ -49,15 +72,5 @@ fn shared(at: &str, mode: i32) -> Result<SharedMode, Failure> {
         NamespaceMode::Pod => Ok(SharedMode::Pod),
         NamespaceMode::Node => Ok(SharedMode::Node),
         other => Err(Failure::invalid(at, format_args!("{} is not allowed here; POD or NODE", other.as_str_name()))),
-    }
-}
-
-/// `Status` says that no handler has them; a caller who asks all the same must not get a pod without.
-fn no_user_namespace(at: &str, options: &NamespaceOption) -> Result<(), Failure> {
-    let Some(user) = &options.userns_options else { return Ok(()) };
-    let at = format!("{at}.userns_options.mode");
-    match field::known(&at, user.mode)? {
-        NamespaceMode::Node => Ok(()),
-        _ => Err(Failure::invalid(&at, "no runtime handler supports user namespaces yet; use NODE")),
     }
 }

@@ -17,6 +17,9 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         "config.linux.security_context.namespace_options",
         &security.namespace_options.unwrap_or_default(),
     )?;
+    if security.privileged && namespaces.user.is_some() {
+        return Err(Failure::invalid("config.linux.security_context.privileged", "cannot be with a user namespace"));
+    }
     Ok(SandboxConfig {
         name: name(message.metadata)?,
         hostname: field::hostname("config.hostname", &message.hostname)?,
@@ -36,6 +39,7 @@ pub(crate) fn sandbox(message: v1::PodSandboxConfig, runtime_handler: String) ->
         network: namespaces.network,
         ipc: namespaces.ipc,
         pid: namespaces.pid,
+        user_namespace: namespaces.user,
         privileged: security.privileged,
         runtime_handler,
         resources: linux.resources.map(|r| limits("config.linux.resources", &r)).transpose()?.map(|l| l.resources),

@@ -22,8 +22,11 @@ pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Re
         };
     let seccomp = seccomp(&message)?;
     let apparmor = apparmor(&message)?;
-    let (pid, target) =
+    let namespaces =
         namespace::of_container(&format!("{AT}.namespace_options"), &message.namespace_options.unwrap_or_default())?;
+    if message.privileged && namespaces.user.is_some() {
+        return Err(Failure::invalid(&format!("{AT}.privileged"), "cannot be with a user namespace"));
+    }
     let asked = message.capabilities.unwrap_or_default();
     Ok(Security {
         user,
@@ -43,8 +46,9 @@ pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Re
         selinux_label: selinux(message.selinux_options)?,
         masked_paths: paths("masked_paths", message.masked_paths, missing)?,
         readonly_paths: paths("readonly_paths", message.readonly_paths, missing)?,
-        pid,
-        target,
+        pid: namespaces.pid,
+        target: namespaces.target,
+        user_namespace: namespaces.user,
     })
 }
 

@@ -112,7 +112,7 @@ fn namespaces_that_make_no_sense_are_refused() {
     let user = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), ..Default::default() };
     refused_pod(
         |m| m.linux = with(v1::NamespaceOption { userns_options: Some(user), ..options() }),
-        &format!("{at}.userns_options.mode"),
+        &format!("{at}.userns_options.uids"),
     );
 }
 

@@ -7,6 +7,7 @@ use crate::answer::{Outcome, Shared};
 /// Whether pods can be run, and what handlers can do; `verbose` adds versions, paths and configuration.
 pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome<v1::StatusResponse> {
     let status = state.engine.status().await;
+    let users = status.user_namespaces.ready;
     let conditions = vec![condition("RuntimeReady", status.runtime), condition("NetworkReady", status.network)];
     let info = match request.verbose {
         true => {
@@ -18,7 +19,7 @@ pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome
     Ok(v1::StatusResponse {
         status: Some(v1::RuntimeStatus { conditions }),
         info,
-        runtime_handlers: status.handlers.into_iter().map(handler).collect(),
+        runtime_handlers: status.handlers.into_iter().map(|name| handler(name, users)).collect(),
         features: Some(v1::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
@@ -33,9 +34,9 @@ fn condition(kind: &str, condition: pod::Condition) -> v1::RuntimeCondition {
 }
 
 /// Kubelet asks for features before it lets a pod use them: say only what is there.
-fn handler(name: String) -> v1::RuntimeHandler {
+fn handler(name: String, user_namespaces: bool) -> v1::RuntimeHandler {
     v1::RuntimeHandler {
         name,
-        features: Some(v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false }),
+        features: Some(v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces }),
     }
 }

@@ -1,5 +1,5 @@
 use cri_proto::v1;
-use pod::{PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
+use pod::{PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode, UserMappings, oci};
 
 use super::time;
 
@@ -75,6 +75,16 @@ pub(super) fn namespaces(config: &SandboxConfig) -> v1::NamespaceOption {
         network: shared(config.network),
         ipc: shared(config.ipc),
         pid: pid.into(),
+        userns_options: config.user_namespace.as_ref().map(user_namespace),
         ..Default::default()
     }
+}
+
+fn user_namespace(maps: &UserMappings) -> v1::UserNamespace {
+    let map = |map: &[oci::IdMapping]| {
+        let range =
+            |m: &oci::IdMapping| v1::IdMapping { host_id: m.host_id, container_id: m.container_id, length: m.size };
+        map.iter().map(range).collect()
+    };
+    v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: map(&maps.uids), gids: map(&maps.gids) }
 }

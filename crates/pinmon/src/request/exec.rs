@@ -1,5 +1,6 @@
 use std::rc::Rc;
 
+use container::Target;
 use monitor_api::{Attachments, Exec, Failure, FailureKind, Role};
 use seccomp::Program;
 
@@ -10,7 +11,7 @@ use crate::{
     connection::Asked,
     failure::{no_container, of_container, state, system},
     monitor::Monitor,
-    process::{has_seccomp, oom_score_adj},
+    process::{has_seccomp, in_user_namespace, oom_score_adj},
     programs::Filter,
     token::Token,
 };
@@ -36,11 +37,13 @@ impl Monitor {
         let what = format!("exec in container {container}");
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
         let path = group.path().clone();
-        let nascent = container::exec(group, pidfd, &process, stdio(attachments), filter.as_deref().map(Into::into))
+        let user_namespace = in_user_namespace(child.pid);
+        let target = Target { init: pidfd, user_namespace, callers_mounts: false };
+        let nascent = container::exec(group, target, &process, stdio(attachments), filter.as_deref().map(Into::into))
             .map_err(|e| {
-                self.remove_exec_group(&container, &id, &path);
-                of_container(&what, &e)
-            })?;
+            self.remove_exec_group(&container, &id, &path);
+            of_container(&what, &e)
+        })?;
         self.inherit.restore_files(nascent.pid, &process);
         let serial = self.next_serial();
         let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));

@@ -1,5 +1,5 @@
 use container::{Inputs, Plan, Rootfs, Stdio};
-use monitor_api::{Attachments, LogOptions, PodInit, Role};
+use monitor_api::{Attachments, LogOptions, PodInit, Role, UserMappings};
 use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, User};
 
 use super::Answer;
@@ -19,10 +19,10 @@ const NOBODY: u32 = 65534;
 impl Monitor {
     /// Starts the init of a pod that shares one PID namespace: a container of one file, answered when it runs.
     pub(super) fn pod_init(&mut self, asked: Asked, init: PodInit, attachments: Attachments) -> Answer {
-        let PodInit { container: id, cgroup } = init;
+        let PodInit { container: id, cgroup, user } = init;
         self.check_new(&id)?;
         let what = format!("start init of pod {id}");
-        let rootfs = root().map_err(|e| system(format!("{what}: make its root"), e))?;
+        let rootfs = root(user.as_ref()).map_err(|e| system(format!("{what}: make its root"), e))?;
         let namespaces = attachments
             .into_iter()
             .filter_map(|(role, fd)| match role {
@@ -30,7 +30,7 @@ impl Monitor {
                 _ => None,
             })
             .collect();
-        let spec = spec(&id, &cgroup, &namespaces);
+        let spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
         let seccomp =
             seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{what}: seccomp"), e))?;
         let inputs = Inputs {
@@ -65,7 +65,22 @@ impl Monitor {
     }
 }
 
-fn spec(id: &str, cgroup: &str, joined: &std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>) -> Spec {
+type Joined = std::collections::BTreeMap<NamespaceType, rustix::fd::OwnedFd>;
+
+/// The last ids of a namespace that is too small to have nobody.
+fn nobody(user: Option<&UserMappings>) -> User {
+    let choose = |map: &[oci::IdMapping]| {
+        let has = |line: &oci::IdMapping| NOBODY.checked_sub(line.container_id).is_some_and(|at| at < line.size);
+        let last = map.iter().map(|line| line.container_id.saturating_add(line.size.saturating_sub(1))).max();
+        if map.iter().any(has) { NOBODY } else { last.unwrap_or(NOBODY) }
+    };
+    match user {
+        Some(user) => User { uid: choose(&user.uids), gid: choose(&user.gids), ..User::default() },
+        None => User { uid: NOBODY, gid: NOBODY, ..User::default() },
+    }
+}
+
+fn spec(id: &str, cgroup: &str, user: Option<&UserMappings>, joined: &Joined) -> Spec {
     let new = [NamespaceType::Pid, NamespaceType::Mount, NamespaceType::Cgroup].into_iter();
     let kinds = new.filter(|kind| !joined.contains_key(kind)).chain(joined.keys().copied());
     Spec {
@@ -74,7 +89,7 @@ fn spec(id: &str, cgroup: &str, joined: &std::collections::BTreeMap<NamespaceTyp
         process: Some(Process {
             args: vec![PATH.into()],
             cwd: "/".into(),
-            user: User { uid: NOBODY, gid: NOBODY, ..User::default() },
+            user: nobody(user),
             capabilities: Some(Capabilities::default()),
             no_new_privileges: true,
             oom_score_adj: Some(-998),
@@ -84,6 +99,8 @@ fn spec(id: &str, cgroup: &str, joined: &std::collections::BTreeMap<NamespaceTyp
         linux: Some(Linux {
             cgroups_path: Some(cgroup.to_owned()),
             namespaces: kinds.map(|kind| Namespace { kind, path: None }).collect(),
+            uid_mappings: user.map(|user| user.uids.clone()).unwrap_or_default(),
+            gid_mappings: user.map(|user| user.gids.clone()).unwrap_or_default(),
             ..Linux::default()
         }),
         ..Spec::default()

@@ -86,6 +86,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         links: state.links,
         containers: BTreeMap::new(),
         commands: BTreeMap::new(),
+        makers: BTreeMap::new(),
         kept: BTreeMap::new(),
         busy: VecDeque::new(),
         serials: state.serials,

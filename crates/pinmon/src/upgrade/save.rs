@@ -28,6 +28,7 @@ impl Monitor {
         match (child, command) {
             (Some(child), _) => Some(format!("container {} is on its way to execve", child.id)),
             (_, Some(command)) => Some(format!("command {} is on its way to execve", command.id)),
+            _ if !self.makers.is_empty() => Some("the namespaces of a pod are being made".to_owned()),
             _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
                 Some("the daemon does not read its answers".to_owned())
             }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::PidMode;
+use crate::{PidMode, UserMappings};
 
 /// Which mounts pass between node and container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +135,9 @@ pub struct Security {
     pub readonly_paths: Option<Vec<String>>,
     /// Whose processes it sees.
     pub pid: PidMode,
+    /// Maps of the pod's user namespace, which it must have; absent: the node's users.
+    #[serde(default)]
+    pub user_namespace: Option<UserMappings>,
     /// Container whose PID namespace is joined (`TARGET`).
     pub target: Option<String>,
 }

@@ -116,6 +116,11 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
             "config.linux.security_context.privileged: the pod was not made for privileged containers",
         ));
     }
+    if config.security.user_namespace != sandbox.config().user_namespace {
+        return Err(Error::invalid(
+            "config.linux.security_context.namespace_options.userns_options: must be equal to those of the pod",
+        ));
+    }
     if !sandbox.is_ready() {
         return Err(Error::state(format!("the pod is not ready: {}", sandbox.record().stage)));
     }

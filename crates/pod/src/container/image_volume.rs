@@ -9,8 +9,14 @@ use rustix::{
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
 };
 
-use super::{Container, ImageVolume, Volume};
-use crate::{Error, engine::Inner, error::failed, state::Kind};
+use super::{Container, Volume};
+use crate::{
+    Error,
+    engine::Inner,
+    error::failed,
+    sandbox::{Sandbox, id_map},
+    state::Kind,
+};
 
 /// By which kubelet counts image volumes that could not be mounted (`k8s.io/cri-api/pkg/errors`).
 const REASON: &str = "ImageVolumeMountFailed";
@@ -30,12 +36,15 @@ pub(crate) fn lead(mut error: Error) -> Error {
 /// Read-only, no setuid, no devices, nothing to execute. Its layers stay as long as the container does.
 pub(crate) fn open(
     engine: &Inner,
+    sandbox: &Sandbox,
     container: &Container,
     volume: &Volume,
-    image: &ImageVolume,
 ) -> Result<OwnedFd, Error> {
+    let Some(image) = &volume.image else { return Err(Error::internal("an image volume without an image")) };
     let told = |e: Error| e.during(format_args!("{REASON}: volume {}: image {}", volume.container_path, image.image));
-    let mount = engine.images.mount_image(container.id(), &image.image).map_err(|e| told(e.into()))?;
+    let map = id_map(engine, sandbox)?;
+    let mount = engine.images.mount_image_mapped(container.id(), &image.image, map.as_ref());
+    let mount = mount.map_err(|e| told(e.into()))?;
     if image.sub_path.as_os_str().is_empty() {
         return Ok(mount);
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, SharedMode,
     engine::Inner,
-    sandbox::{SHM, Sandbox, Shared},
+    sandbox::{KINDS, SHM, Sandbox, Shared, id_map},
     state::Kind,
 };
 
@@ -36,7 +36,7 @@ pub(crate) fn prepare(
     image: &Image,
 ) -> Result<Prepared, Error> {
     let config = container.config();
-    let rootfs = debug_span!("rootfs").in_scope(|| rootfs(engine, container, image))?;
+    let rootfs = debug_span!("rootfs").in_scope(|| rootfs(engine, sandbox, container, image))?;
     let security = &config.security;
     let accounts = Accounts::read(rootfs.as_fd())?;
     let user =
@@ -54,7 +54,8 @@ pub(crate) fn prepare(
         own_devices: engine.config.device_ownership_from_security_context,
     };
     let process = spec::process(&facts)?;
-    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container, &Origins { rootfs: rootfs.as_fd(), image, edits: &edits }))?;
+    let mounts = debug_span!("mounts")
+        .in_scope(|| mounts(engine, sandbox, container, &Origins { rootfs: rootfs.as_fd(), image, edits: &edits }))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
     engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
     container.resolved(spec.process.clone().unwrap_or_default());
@@ -79,10 +80,11 @@ pub(crate) fn filter(engine: &Inner, config: &ContainerConfig) -> Result<Option<
     engine.filters.choose(&config.security, &spec::capabilities(config)?)
 }
 
-fn rootfs(engine: &Inner, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
-    engine.images.prepare(container.id(), &image.id)?;
+fn rootfs(engine: &Inner, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
+    let map = id_map(engine, sandbox)?;
+    engine.images.prepare_mapped(container.id(), &image.id, map.as_ref())?;
     // Mount points are made in it; it becomes read-only, where that is asked for, when they are.
-    Ok(engine.images.mount(container.id(), false)?)
+    Ok(engine.images.mount_mapped(container.id(), false, map.as_ref())?)
 }
 
 /// Where mounts come from that the request does not name.
@@ -92,12 +94,7 @@ struct Origins<'a> {
     edits: &'a cdi::Edits,
 }
 
-fn mounts(
-    engine: &Inner,
-    sandbox: &Sandbox,
-    container: &Container,
-    origins: &Origins<'_>,
-) -> Result<Mounts, Error> {
+fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Origins<'_>) -> Result<Mounts, Error> {
     let config = container.config();
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
@@ -107,7 +104,7 @@ fn mounts(
     };
     let file = |name: &str| volume::open_file(&folder.join(name), readonly);
     let open = |volume: &Volume| match &volume.image {
-        Some(image) => image_volume::open(engine, container, volume, image),
+        Some(_) => image_volume::open(engine, sandbox, container, volume),
         None => volume::open(volume),
     };
     let own = engine.records.folder(Kind::Container, container.id());
@@ -129,14 +126,14 @@ fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
 
 /// The pod's own, but for the PID namespace.
 fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceType, OwnedFd)>, Error> {
-    let mut namespaces = Vec::with_capacity(3);
+    let mut namespaces = Vec::with_capacity(4);
     if sandbox.config().network == SharedMode::Pod {
         let network = engine.pins.get(sandbox.id()).map_err(|e| {
             Error::state(format!("the pod's network namespace is gone: {e}; remove the pod and make it again"))
         })?;
         namespaces.push((NamespaceType::Network, network.into()));
     }
-    for (kind, shared) in [(NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)] {
+    for (kind, shared) in KINDS {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     Ok(namespaces)

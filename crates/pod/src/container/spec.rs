@@ -91,10 +91,13 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
     let (devices, rules) = devices::devices(facts)?;
     let mut resources = config.resources.clone();
     resources.devices = rules;
+    let users = facts.sandbox.user_namespace.as_ref();
     let linux = Linux {
         resources: Some(resources),
         cgroups_path: Some(facts.metadata.cgroup.clone()),
         namespaces: namespaces(facts.sandbox, config),
+        uid_mappings: users.map(|maps| maps.uids.clone()).unwrap_or_default(),
+        gid_mappings: users.map(|maps| maps.gids.clone()).unwrap_or_default(),
         devices,
         masked_paths: masks::masked(security),
         readonly_paths: masks::readonly(security),
@@ -139,6 +142,9 @@ fn namespaces(sandbox: &SandboxConfig, config: &ContainerConfig) -> Vec<Namespac
     }
     if sandbox.ipc == SharedMode::Pod {
         kinds.push(NamespaceType::Ipc);
+    }
+    if sandbox.user_namespace.is_some() {
+        kinds.push(NamespaceType::User);
     }
     if !config.security.privileged {
         kinds.push(NamespaceType::Cgroup);

@@ -170,7 +170,7 @@ mod tests {
                 .expect("private");
             let folder = tempfile::tempdir().expect("folder");
             let point = folder.path().join("shm");
-            let shm = crate::sandbox::make_shm().expect("tmpfs");
+            let shm = crate::sandbox::make_shm((0, 0)).expect("tmpfs");
             attach(shm.as_fd(), &point).expect("attach");
             std::fs::write(point.join("x"), "shared").expect("write");
             let clone = clone_of(shm.as_fd()).expect("clone");

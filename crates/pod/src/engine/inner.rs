@@ -12,9 +12,21 @@ use rustix::fd::OwnedFd;
 use tokio::sync::RwLock;
 use tracing::Instrument;
 
+use crate::user_namespaces::Tried;
 use crate::{
-    Config, Error, Name, container::Container, error::failed, failures::Failures, filter::Filters, identifier,
-    joined::Joined, lanes::Lanes, monitor::Monitor, names::Names, pulls::Pulls, sandbox::{Sandbox, pod_limits}, state::Records,
+    Config, Error, Name,
+    container::Container,
+    error::failed,
+    failures::Failures,
+    filter::Filters,
+    identifier,
+    joined::Joined,
+    lanes::Lanes,
+    monitor::Monitor,
+    names::Names,
+    pulls::Pulls,
+    sandbox::{Sandbox, pod_limits},
+    state::Records,
     stats::Sampler,
 };
 
@@ -31,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) trees: Hierarchies,
     pub(crate) filters: Filters,
     pub(crate) cdi: cdi::Registry,
+    pub(crate) user_namespaces: Tried,
     pub(crate) monitor: Monitor,
     pub(crate) figures: crate::Figures,
     pub(crate) records: Records,

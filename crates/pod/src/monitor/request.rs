@@ -4,17 +4,20 @@ use std::sync::{PoisonError, atomic::Ordering};
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
-    PodInit, Reply, Request, Role, Target,
+    MakeNamespaces, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
 use super::{Held, Monitor, link::unexpected, supervisor::see_off};
-use crate::{Error, ErrorKind, error::failed, process};
+use crate::{Error, ErrorKind, error::failed, process, sandbox::Owned};
 
 /// How often a request that may be repeated is, when the monitor dies under it.
 const REPEATS: usize = 3;
+
+/// The minor version of the contract that has `MakeNamespaces`.
+const USER_NAMESPACES: u32 = 2;
 
 /// What became of a container to be made.
 #[derive(Debug)]
@@ -169,6 +172,7 @@ impl Monitor {
         &self,
         sandbox: &str,
         cgroup: String,
+        user: Option<UserMappings>,
         namespaces: Vec<(NamespaceType, OwnedFd)>,
     ) -> Result<OwnedFd, Error> {
         let mut attachments = Attachments::new();
@@ -176,7 +180,7 @@ impl Monitor {
             attachments.push(Role::Namespace(kind), namespace);
         }
         let mut holding: Holding = Held::nascent(sandbox, sandbox, &cgroup, HoldingState::PodInit);
-        let request = Request::PodInit(PodInit { container: sandbox.to_owned(), cgroup });
+        let request = Request::PodInit(PodInit { container: sandbox.to_owned(), cgroup, user });
         let (reply, mut files) = self.link().await?.ask(request, attachments).await?;
         let Reply::PodInitStarted(started) = reply else { return Err(unexpected("PodInit", &reply)) };
         let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("PodInit", "pidfd"))?;
@@ -185,6 +189,39 @@ impl Monitor {
         (holding.pid, holding.start_time) = (started.pid, started.start_time);
         self.custody().hold(Held::new(holding, Attachments::new().with(Role::Pidfd, pidfd)));
         Ok(namespace)
+    }
+
+    /// Makes namespaces that a user namespace owns: `user`, else a new one. Without a reader they are gone again.
+    pub(crate) async fn make_namespaces(&self, wanted: MakeNamespaces, user: Option<OwnedFd>) -> Result<Owned, Error> {
+        let told = self.welcome()?;
+        if told.minor < USER_NAMESPACES {
+            return Err(Error::state(format!(
+                "the monitor that runs ({}) makes no user namespaces; upgrade it",
+                told.version
+            )));
+        }
+        let mut tries = 0;
+        let mut files = loop {
+            tries += 1;
+            let mut attachments = Attachments::new();
+            if let Some(user) = &user {
+                attachments.push(Role::Namespace(NamespaceType::User), duplicate(user)?);
+            }
+            match self.link().await?.ask(Request::MakeNamespaces(wanted.clone()), attachments).await {
+                Err(error) if error.kind == ErrorKind::Unavailable && tries < REPEATS => {}
+                answer => match answer? {
+                    (Reply::NamespacesMade, files) => break files,
+                    (reply, _) => return Err(unexpected("MakeNamespaces", &reply)),
+                },
+            }
+        };
+        let mut take = |kind| files.take(Role::Namespace(kind));
+        Ok(Owned {
+            user: take(NamespaceType::User),
+            network: take(NamespaceType::Network),
+            ipc: take(NamespaceType::Ipc),
+            uts: take(NamespaceType::Uts),
+        })
     }
 
     /// Has descriptors held under a key, by the monitor and here.

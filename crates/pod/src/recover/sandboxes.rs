@@ -9,8 +9,12 @@ use crate::{
     Error, SharedMode,
     container::ContainerPhase,
     engine::{Inner, blocking},
+    error::failed,
     monitor::Held,
-    sandbox::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, derive, make_shared, teardown::teardown},
+    sandbox::{
+        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, derive, make_owned, make_shared,
+        teardown::teardown,
+    },
     state::{Kind, Loaded},
 };
 
@@ -83,17 +87,20 @@ async fn again(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix
     let alive = |phase| matches!(phase, ContainerPhase::Created | ContainerPhase::Running);
     let records = engine.containers_of(sandbox.id()).into_iter().map(|container| container.record());
     let pids: Vec<u32> = records.filter(|record| alive(record.phase)).map(|record| record.pid).collect();
+    // One that is a zombie by now has none any more.
+    if let Some(files) = pids.into_iter().find_map(|pid| derive(sandbox.config(), pid).ok()) {
+        return Ok(files);
+    }
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
+    let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
+    let hostname = hostname.trim_end().to_owned();
+    // The network namespace is there, and knows who owns it.
+    let network = engine.pins.get(sandbox.id()).ok().filter(|_| sandbox.config().user_namespace.is_some());
+    let user = network.map(syscall::user_namespace::owning_user_namespace).transpose();
+    let user = user.map_err(failed("ask for the user namespace of the pod"))?;
+    let owned = make_owned(engine, sandbox.config(), &hostname, user).await?;
     let sandbox = Arc::clone(sandbox);
-    blocking(move || {
-        // One that is a zombie by now has none any more.
-        if let Some(files) = pids.into_iter().find_map(|pid| derive(sandbox.config(), pid).ok()) {
-            return Ok(files);
-        }
-        let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
-        make_shared(sandbox.config(), hostname.trim_end())
-    })
-    .await
+    blocking(move || make_shared(sandbox.config(), &hostname, owned)).await
 }
 
 /// A pod's init ended: the next container that needs one starts another.

@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
+use monitor_api::UserMappings;
 use network::PortMapping;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,9 @@ pub struct SandboxConfig {
     pub ipc: SharedMode,
     /// Whose processes its containers see by default.
     pub pid: PidMode,
+    /// Maps of its user namespace; absent: the node's users.
+    #[serde(default)]
+    pub user_namespace: Option<UserMappings>,
     /// Whether privileged containers may be in it.
     pub privileged: bool,
     /// Which runtime.

@@ -1,10 +1,10 @@
 //! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod, in its record's folder.
 
-use std::{fs, net::IpAddr, path::Path};
+use std::{fs, net::IpAddr, os::unix::fs::chown, path::Path};
 
 use network::Attachment;
 
-use super::{Dns, SandboxConfig, SharedMode};
+use super::{Dns, SandboxConfig, SharedMode, namespaces::root_of};
 use crate::{Error, error::failed};
 
 /// Name in the folder, and where containers see it.
@@ -39,6 +39,10 @@ pub(super) fn write(
     for ((name, _), text) in SHARED_FILES.iter().zip([format!("{hostname}\n"), hosts, resolver]) {
         let path = folder.join(name);
         fs::write(&path, text).map_err(failed(format_args!("write {}", path.display())))?;
+        if config.user_namespace.is_some() {
+            let (uid, gid) = root_of(config);
+            chown(&path, Some(uid), Some(gid)).map_err(failed(format_args!("chown {}", path.display())))?;
+        }
     }
     Ok(())
 }

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use monitor_api::HoldingState;
+use image::{IdMap, IdRange};
+use monitor_api::{HoldingState, MakeNamespaces, UserMappings};
 use netns::{create_ipc, create_uts};
 use oci::NamespaceType;
 use rustix::{
@@ -22,9 +23,14 @@ pub(crate) const SHM: &str = "shm";
 /// As other engines have it.
 const SHM_SIZE: &str = "64m";
 
+/// Namespaces that are kept.
+pub(crate) const KINDS: [(NamespaceType, Shared); 3] =
+    [(NamespaceType::User, Shared::User), (NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)];
+
 /// One thing that is kept for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
+    User,
     Uts,
     Ipc,
     Shm,
@@ -33,7 +39,10 @@ pub(crate) enum Shared {
 impl Shared {
     /// What a pod of this configuration has of its own, in the order it is kept.
     pub(crate) fn of(config: &SandboxConfig) -> Vec<Self> {
-        let mut shared = Vec::with_capacity(3);
+        let mut shared = Vec::with_capacity(4);
+        if config.user_namespace.is_some() {
+            shared.push(Self::User);
+        }
         // A pod on the node's network has the node's name.
         if config.network == SharedMode::Pod {
             shared.push(Self::Uts);
@@ -60,24 +69,82 @@ impl Shared {
     }
 }
 
-/// Makes what the pod has of its own. Blocks for some 100 µs.
-pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str) -> Result<Vec<OwnedFd>, Error> {
-    let make = |shared: Shared| match shared {
+/// Namespaces of a pod with a user namespace: that one owns the others.
+#[derive(Debug, Default)]
+pub(crate) struct Owned {
+    pub(crate) user: Option<OwnedFd>,
+    pub(crate) network: Option<OwnedFd>,
+    pub(crate) ipc: Option<OwnedFd>,
+    pub(crate) uts: Option<OwnedFd>,
+}
+
+/// Has the monitor make what a pod with a user namespace has of its own: a threaded process cannot. `user` is the one to own
+/// the others where it is there already. Nothing for a pod without.
+pub(crate) async fn make_owned(
+    engine: &Inner,
+    config: &SandboxConfig,
+    hostname: &str,
+    user: Option<OwnedFd>,
+) -> Result<Owned, Error> {
+    let Some(mappings) = &config.user_namespace else { return Ok(Owned::default()) };
+    let own_network = config.network == SharedMode::Pod;
+    let wanted = MakeNamespaces {
+        user: mappings.clone(),
+        network: own_network && user.is_none(),
+        ipc: config.ipc == SharedMode::Pod,
+        hostname: own_network.then(|| hostname.to_owned()),
+    };
+    engine.monitor.make_namespaces(wanted, user).await
+}
+
+/// Makes what the pod has of its own, but for what its user namespace owns. Blocks for some 100 µs.
+pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str, owned: Owned) -> Result<Vec<OwnedFd>, Error> {
+    let Owned { mut user, mut ipc, mut uts, .. } = owned;
+    let mut make = |shared: Shared| match shared {
+        Shared::User => user.take().ok_or_else(|| Error::internal("the monitor made no user namespace")),
+        Shared::Uts if uts.is_some() => uts.take().ok_or_else(|| Error::internal("no UTS namespace")),
+        Shared::Ipc if ipc.is_some() => ipc.take().ok_or_else(|| Error::internal("no IPC namespace")),
         Shared::Uts => {
             create_uts(hostname, None).map_err(failed(format_args!("make a UTS namespace for host name {hostname:?}")))
         }
         Shared::Ipc => create_ipc().map_err(failed("make an IPC namespace")),
-        Shared::Shm => make_shm(),
+        Shared::Shm => make_shm(root_of(config)),
     };
-    Shared::of(config).into_iter().map(make).collect()
+    Shared::of(config).into_iter().map(&mut make).collect()
 }
 
-/// A tmpfs that is mounted nowhere.
-pub(crate) fn make_shm() -> Result<OwnedFd, Error> {
+/// What root of the pod is on the node: user and group.
+pub(crate) fn root_of(config: &SandboxConfig) -> (u32, u32) {
+    let root = |map: &[oci::IdMapping]| map.iter().find(|line| line.container_id == 0).map_or(0, |line| line.host_id);
+    config.user_namespace.as_ref().map_or((0, 0), |maps| (root(&maps.uids), root(&maps.gids)))
+}
+
+/// How images are to be shown in the pod; `None`: as they are.
+pub(crate) fn id_map(engine: &Inner, sandbox: &Sandbox) -> Result<Option<IdMap>, Error> {
+    let Some(user_namespace) = Shared::User.file(engine, sandbox)? else { return Ok(None) };
+    let maps = sandbox.config().user_namespace.as_ref();
+    Ok(maps.map(|maps| id_map_of(maps, user_namespace)))
+}
+
+/// A map with a user namespace that has it.
+pub(crate) fn id_map_of(maps: &UserMappings, user_namespace: OwnedFd) -> IdMap {
+    let ranges = |map: &[oci::IdMapping]| {
+        let range =
+            |line: &oci::IdMapping| IdRange { inside: line.container_id, outside: line.host_id, length: line.size };
+        map.iter().map(range).collect()
+    };
+    IdMap { user_namespace, uids: ranges(&maps.uids), gids: ranges(&maps.gids) }
+}
+
+/// A tmpfs that is mounted nowhere, of this user and group.
+pub(crate) fn make_shm((uid, gid): (u32, u32)) -> Result<OwnedFd, Error> {
     let wrap = || -> rustix::io::Result<OwnedFd> {
         let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("source", "shm"), ("size", SHM_SIZE), ("mode", "1777")] {
             fsconfig_set_string(&context, key, value)?;
+        }
+        for (key, id) in [("uid", uid), ("gid", gid)] {
+            fsconfig_set_string(&context, key, id.to_string())?;
         }
         fsconfig_create(&context)?;
         let attributes =
@@ -94,10 +161,11 @@ pub(crate) fn derive(config: &SandboxConfig, pid: u32) -> Result<Vec<OwnedFd>, E
         rustix::fs::open(&path, flags, Mode::empty()).map_err(failed(format_args!("open {path}")))
     };
     let derive = |shared: Shared| match shared {
+        Shared::User => open(format!("/proc/{pid}/ns/user")),
         Shared::Uts => open(format!("/proc/{pid}/ns/uts")),
         Shared::Ipc => open(format!("/proc/{pid}/ns/ipc")),
         // The mount itself is another namespace's: later containers of this pod get a tmpfs of their own.
-        Shared::Shm => make_shm(),
+        Shared::Shm => make_shm(root_of(config)),
     };
     Shared::of(config).into_iter().map(derive).collect()
 }
@@ -128,14 +196,14 @@ fn running_init(engine: &Inner, sandbox: &str) -> Option<OwnedFd> {
 async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
     let mut namespaces = Vec::new();
-    for (kind, shared) in [(NamespaceType::Uts, Shared::Uts), (NamespaceType::Ipc, Shared::Ipc)] {
+    for (kind, shared) in KINDS {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     let cgroup = format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id());
     let _turn = engine.lanes.clone_turn().await?;
     engine
         .monitor
-        .pod_init(sandbox.id(), cgroup, namespaces)
+        .pod_init(sandbox.id(), cgroup, sandbox.config().user_namespace.clone(), namespaces)
         .await
         .map_err(|e| e.during(format_args!("start the init of pod {}", sandbox.id())))
 }

@@ -8,8 +8,8 @@ use tokio::sync::OwnedRwLockWriteGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, SharedMode, files, make_shared,
-    teardown::teardown,
+    Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, SharedMode, files, make_owned,
+    make_shared, teardown::teardown,
 };
 use crate::{
     Error, ErrorKind, clock,
@@ -25,6 +25,7 @@ use crate::{
 /// no obstacle: it stays, until it is removed, beside the new one.
 pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
     check_handler(engine, &config.runtime_handler)?;
+    engine.need_user_namespaces(&config).await?;
     let (name, config) = (config.name.clone(), Arc::new(config));
     let make = || {
         let (engine, config) = (Arc::clone(engine), Arc::clone(&config));
@@ -136,16 +137,22 @@ impl<'a> Reserved<'a> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
         let place = engine.lanes.mount().await?;
         sandbox.stage("make namespaces");
+        let mut owned = make_owned(engine, sandbox.config(), &self.hostname, None).await?;
         let make = {
             let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
             move || {
                 let _place = place;
                 engine.make_pod_cgroup(&sandbox)?;
-                let shared = make_shared(sandbox.config(), &hostname)?;
+                let network = owned.network.take();
+                let shared = make_shared(sandbox.config(), &hostname, owned)?;
                 if sandbox.config().network == SharedMode::Node {
                     return Ok((None, shared));
                 }
-                let namespace = engine.pool.take().map_err(failed("make a network namespace"))?;
+                let namespace = match network {
+                    Some(namespace) => netns::Namespace::from_fd(namespace),
+                    None => engine.pool.take(),
+                };
+                let namespace = namespace.map_err(failed("make a network namespace"))?;
                 let path = engine.pins.pin(sandbox.id(), &namespace).map_err(failed("pin the network namespace"))?;
                 Ok((Some((namespace, path)), shared))
             }

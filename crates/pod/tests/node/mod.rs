@@ -181,6 +181,7 @@ impl Node {
             network: SharedMode::Pod,
             ipc: SharedMode::Pod,
             pid: PidMode::Container,
+            user_namespace: None,
             privileged: false,
             runtime_handler: String::new(),
             resources: None,
@@ -264,6 +265,7 @@ pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
             readonly_paths: None,
             pid: PidMode::Container,
             target: None,
+            user_namespace: None,
         },
         stop_signal: None,
     }

@@ -97,7 +97,8 @@ impl Mounts {
             None => volume.host_path.to_string_lossy().into_owned(),
         };
         self.bind(&volume.container_path, &source, options(volume), tree);
-        if let Some(entry) = self.entries.last_mut() {
+        // An overlay cannot be id-mapped: an image's layers are.
+        if let Some(entry) = self.entries.last_mut().filter(|_| volume.image.is_none()) {
             entry.uid_mappings.clone_from(&volume.uid_mappings);
             entry.gid_mappings.clone_from(&volume.gid_mappings);
         }

@@ -41,6 +41,7 @@ fn config() -> ContainerConfig {
             readonly_paths: None,
             pid: PidMode::Container,
             target: None,
+            user_namespace: None,
         },
         stop_signal: None,
     }
@@ -60,6 +61,7 @@ fn sandbox() -> SandboxConfig {
         network: SharedMode::Pod,
         ipc: SharedMode::Pod,
         pid: PidMode::Container,
+        user_namespace: None,
         privileged: false,
         runtime_handler: String::new(),
         resources: None,

@@ -1,0 +1,79 @@
+use cri_proto::v1::{IdMapping, NamespaceMode, UserNamespace};
+use pod::{UserMappings, oci};
+
+use super::field;
+use crate::Failure;
+
+/// Most ranges in one map: the kernel's own bound (user_namespaces(7)).
+const RANGES_MAX: usize = 340;
+
+/// The user namespace of a pod, or the same as a container of it repeats it; `None`: the node's users.
+pub(super) fn mappings(at: &str, options: Option<&UserNamespace>) -> Result<Option<UserMappings>, Failure> {
+    let Some(options) = options else { return Ok(None) };
+    let mode = format!("{at}.mode");
+    match field::known(&mode, options.mode)? {
+        NamespaceMode::Pod => Ok(Some(UserMappings {
+            uids: map(&format!("{at}.uids"), &options.uids)?,
+            gids: map(&format!("{at}.gids"), &options.gids)?,
+        })),
+        NamespaceMode::Node => {
+            for (name, ranges) in [("uids", &options.uids), ("gids", &options.gids)] {
+                if !ranges.is_empty() {
+                    return Err(Failure::invalid(&format!("{at}.{name}"), "must be empty where mode is NODE"));
+                }
+            }
+            Ok(None)
+        }
+        other => Err(Failure::invalid(&mode, format_args!("{} is not allowed here; POD or NODE", other.as_str_name()))),
+    }
+}
+
+/// Checked as the kernel would when the map is written, and so that the pod's root is nobody special on the node.
+fn map(at: &str, messages: &[IdMapping]) -> Result<Vec<oci::IdMapping>, Failure> {
+    if messages.is_empty() {
+        return Err(Failure::invalid(at, "is missing; a user namespace needs both maps"));
+    }
+    if messages.len() > RANGES_MAX {
+        return Err(Failure::invalid(at, format_args!("{} entries; at most {RANGES_MAX}", messages.len())));
+    }
+    for (index, message) in messages.iter().enumerate() {
+        range(&format!("{at}[{index}]"), message)?;
+    }
+    if !messages.iter().any(|message| message.container_id == 0) {
+        return Err(Failure::invalid(at, "container id 0 is not mapped; what is set up in a container belongs to it"));
+    }
+    apart(at, "container", messages.iter().map(|message| (message.container_id, message.length)))?;
+    apart(at, "host", messages.iter().map(|message| (message.host_id, message.length)))?;
+    let range = |m: &IdMapping| oci::IdMapping { container_id: m.container_id, host_id: m.host_id, size: m.length };
+    Ok(messages.iter().map(range).collect())
+}
+
+fn range(at: &str, message: &IdMapping) -> Result<(), Failure> {
+    if message.length == 0 {
+        return Err(Failure::invalid(&format!("{at}.length"), "must be more than 0"));
+    }
+    for (name, first) in [("container_id", message.container_id), ("host_id", message.host_id)] {
+        // 2^32 - 1 is no id.
+        if u64::from(first) + u64::from(message.length) > u64::from(u32::MAX) {
+            return Err(Failure::invalid(
+                &format!("{at}.{name}"),
+                format_args!("{} ids from {first} go beyond the last id, {}", message.length, u32::MAX - 1),
+            ));
+        }
+    }
+    match message.host_id {
+        0 => Err(Failure::invalid(&format!("{at}.host_id"), "0 is root of the node; a pod's user cannot be that")),
+        _ => Ok(()),
+    }
+}
+
+fn apart(at: &str, side: &str, ranges: impl Iterator<Item = (u32, u32)>) -> Result<(), Failure> {
+    let mut ranges: Vec<(u32, u32)> = ranges.collect();
+    ranges.sort_unstable();
+    match ranges.windows(2).find(|pair| pair[1].0 - pair[0].0 < pair[0].1) {
+        Some(pair) => {
+            Err(Failure::invalid(at, format_args!("{side} ids from {} and from {} overlap", pair[0].0, pair[1].0)))
+        }
+        None => Ok(()),
+    }
+}
