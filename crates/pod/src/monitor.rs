@@ -14,6 +14,7 @@ mod launch;
 mod link;
 mod request;
 mod supervisor;
+mod upgrade;
 
 pub(crate) use custody::{Custody, Held};
 pub use figures::{MONITOR_REQUESTS, MonitorFigures};

@@ -98,6 +98,15 @@ impl Monitor {
         &self.0.figures
     }
 
+    /// Another program answers in the same process.
+    pub(super) fn welcomed(&self, welcome: &Welcome) {
+        self.0.link.send_modify(|connected| {
+            if let Some(connected) = connected.as_mut().filter(|connected| connected.welcome.pid == welcome.pid) {
+                connected.welcome = welcome.clone();
+            }
+        });
+    }
+
     pub(crate) fn custody(&self) -> &Custody {
         &self.0.custody
     }
