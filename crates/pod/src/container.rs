@@ -11,6 +11,7 @@
 
 pub(crate) mod attach;
 mod cdi_devices;
+mod checkpoint;
 mod config;
 pub(crate) mod create;
 mod declared;

@@ -35,7 +35,8 @@ pub(super) fn mounts(
     if image.volumes.len() > MOST {
         return Err(Error::invalid(format!("the image declares {} volumes; at most {MOST}", image.volumes.len())));
     }
-    let mut covered: HashSet<String> = config.volumes.iter().map(|volume| spec::normal(&volume.container_path)).collect();
+    let mut covered: HashSet<String> =
+        config.volumes.iter().map(|volume| spec::normal(&volume.container_path)).collect();
     let mut extras = Vec::new();
     for declared in &image.volumes {
         let path = spec::normal(declared);

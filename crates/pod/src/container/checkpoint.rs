@@ -1,0 +1,135 @@
+//! `CheckpointContainer`: a running container's state in one archive, for a look at it elsewhere (KEP-2008). It goes on
+//! running, also when the checkpoint fails.
+//!
+//! ```text
+//! criu check ─▶ criu dump --leave-running ─▶ the changes of its root ─▶ archive beside the location ─▶ rename
+//!  checkpoint/criu.rs   checkpoint/outside.rs      checkpoint/changes.rs        checkpoint/archive.rs
+//! ```
+//! The archive has what `checkpointctl` and the other engines know: `config.dump`, `spec.dump`, `status.dump`, `checkpoint/`
+//! (CRIU's images), `rootfs-diff.tar`, `deleted.files`, `container.log`, `dump.log`, `stats-dump`.
+
+mod archive;
+mod changes;
+mod criu;
+mod outside;
+
+use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Container, ContainerPhase};
+use crate::{
+    Engine, Error, ErrorKind,
+    engine::{Inner, blocking, detached},
+    error::failed,
+};
+
+/// Where CRIU writes before the archive is made, below the durable folder: it may be as large as the container's memory.
+const FOLDER: &str = "checkpoint";
+/// For a caller that names no time.
+const DEFAULT: Duration = Duration::from_secs(600);
+
+impl Engine {
+    /// Writes the state of a running container into the archive `location`, which must be absolute and not be there yet.
+    /// `timeout` zero: ten minutes.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` where CRIU is missing or cannot work with this kernel or this container, with its reason;
+    /// `DeadlineExceeded`. The container runs on, and nothing is left.
+    pub async fn checkpoint_container(&self, id: &str, location: &Path, timeout: Duration) -> Result<(), Error> {
+        let (engine, container) = (Arc::clone(&self.0), self.0.container(id)?);
+        let location = location.to_owned();
+        let timeout = if timeout.is_zero() { DEFAULT } else { timeout };
+        let told = format!("checkpoint container {}", container.id());
+        detached(async move {
+            // Neither stopped nor removed meanwhile, and no second checkpoint of it.
+            let _alone = container.busy.lock().await;
+            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&told))?;
+            let done = tokio::time::timeout(timeout, job.run()).await;
+            let done = done.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::DeadlineExceeded, format!("not done after {} s", timeout.as_secs())))
+            });
+            if done.is_err() {
+                job.thaw().await;
+            }
+            job.clean().await;
+            done.map_err(|e| e.during(told))
+        })
+        .await
+    }
+}
+
+/// One checkpoint under way.
+struct Job<'a> {
+    engine: &'a Arc<Inner>,
+    container: &'a Arc<Container>,
+    location: PathBuf,
+    /// CRIU's files and what else is made for the archive.
+    folder: PathBuf,
+}
+
+impl<'a> Job<'a> {
+    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
+        if container.record().phase != ContainerPhase::Running {
+            return Err(Error::state("it does not run"));
+        }
+        let folder = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
+        let folder = folder.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
+        if !folder.is_dir() {
+            return Err(Error::invalid(format!("location: {} is no folder; create it first", folder.display())));
+        }
+        if location.symlink_metadata().is_ok() {
+            return Err(Error::invalid(format!("location: {} is there already", location.display())));
+        }
+        let folder = engine.config.data_dir.join(FOLDER).join(container.id());
+        Ok(Self { engine, container, location, folder })
+    }
+
+    async fn run(&self) -> Result<(), Error> {
+        let program = criu::find()?;
+        criu::check(&program).await?;
+        let images = self.folder.join("checkpoint");
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(&images).map_err(failed(format_args!("create {}", images.display())))?;
+        let spec = self.container.spec(&self.engine.records)?;
+        let pid = self.container.record().pid;
+        let externals = outside::externals(&spec, pid)?;
+        let freezer = outside::freezer(&self.container.metadata.cgroup);
+        criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.folder, externals, freezer }).await?;
+        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
+        let (folder, location) = (self.folder.clone(), self.location.clone());
+        blocking(move || {
+            changes::write(&engine, &container, &folder)?;
+            archive::write(&engine, &container, &folder, &location)
+        })
+        .await
+    }
+
+    /// A CRIU that was killed may have left the group frozen.
+    async fn thaw(&self) {
+        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
+        let thawed = blocking(move || container.group(&engine)?.thaw().map_err(failed("let it go on")));
+        if let Err(error) = thawed.await {
+            tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
+        }
+    }
+
+    async fn clean(&self) {
+        let folder = self.folder.clone();
+        let removed = blocking(move || match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed(format_args!("remove {}", folder.display()))(error))
+            }
+            _ => Ok(()),
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
+        }
+    }
+}

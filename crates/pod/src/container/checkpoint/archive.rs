@@ -1,0 +1,147 @@
+//! The archive: CRIU's images and what they are of, in the layout that `checkpointctl` and the other engines read.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use serde_json::{Value, json};
+
+use crate::{Error, clock, container::Container, engine::Inner, error::failed};
+
+/// Files of CRIU's and ours that are not images.
+const BESIDE: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
+
+/// Written beside `location` and renamed: what is there is whole.
+pub(super) fn write(engine: &Inner, container: &Container, folder: &Path, location: &Path) -> Result<(), Error> {
+    let beside = location.with_added_extension("partial");
+    let written = pack(engine, container, folder, &beside);
+    let renamed = written
+        .and_then(|()| fs::rename(&beside, location).map_err(failed(format_args!("rename to {}", location.display()))));
+    renamed.inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })
+}
+
+fn pack(engine: &Inner, container: &Container, folder: &Path, to: &Path) -> Result<(), Error> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to);
+    let file = file.map_err(failed(format_args!("create {}", to.display())))?;
+    let mut tar = tar::Builder::new(BufWriter::new(file));
+    let packed = (|| {
+        text(&mut tar, "config.dump", &config(engine, container))?;
+        text(&mut tar, "spec.dump", &spec(engine, container))?;
+        text(&mut tar, "status.dump", &status(container))?;
+        for name in BESIDE {
+            // CRIU has its figures beside its log, or with the images.
+            let place = [folder.join(name), folder.join("checkpoint").join(name)];
+            if let Some(path) = place.iter().find(|path| path.is_file()) {
+                tar.append_path_with_name(path, name)?;
+            }
+        }
+        if let Some(log) = container.metadata.log_path.as_ref().filter(|log| log.is_file()) {
+            // Its end as it is now: it goes on growing.
+            let length = fs::metadata(log)?.len();
+            let mut header = header(length);
+            tar.append_data(&mut header, "container.log", std::io::Read::take(File::open(log)?, length))?;
+        }
+        tar.append_dir_all("checkpoint", folder.join("checkpoint"))?;
+        let file = tar.into_inner()?.into_inner()?;
+        file.sync_all()
+    })();
+    packed.map_err(failed(format_args!("write {}", to.display())))
+}
+
+fn header(length: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(length);
+    header.set_mode(0o600);
+    header.set_mtime(clock::now() / 1_000_000_000);
+    header
+}
+
+fn text(tar: &mut tar::Builder<impl Write>, name: &str, value: &Value) -> std::io::Result<()> {
+    let text = serde_json::to_vec_pretty(value)?;
+    tar.append_data(&mut header(text.len() as u64), name, &text[..])
+}
+
+fn config(engine: &Inner, container: &Container) -> Value {
+    let (metadata, config) = (&container.metadata, container.config());
+    let image = engine.images.find(&metadata.image_id).ok().flatten();
+    let named = image.as_ref().and_then(|image| image.repo_tags.first().cloned());
+    json!({
+        "id": metadata.id,
+        "name": config.name,
+        "rootfsImage": config.image,
+        "rootfsImageRef": image.and_then(|image| image.repo_digests.first().cloned()).unwrap_or(metadata.image_id.clone()),
+        "rootfsImageName": named.unwrap_or_else(|| config.user_specified_image.clone()),
+        "runtime": "pinion",
+        "createdTime": time(metadata.created_at),
+        "checkpointedTime": time(clock::now()),
+        "restoredTime": time(0),
+        "restored": false,
+    })
+}
+
+/// With the annotations by which readers know whose container it is.
+fn spec(engine: &Inner, container: &Container) -> Value {
+    let mut spec = container.spec(&engine.records).unwrap_or_default();
+    let mut say = |key: &str, value: &str| {
+        spec.annotations.insert(format!("io.kubernetes.cri.{key}"), value.to_owned());
+    };
+    say("container-type", "container");
+    say("container-name", &container.config().name);
+    say("image-name", &container.config().image);
+    say("sandbox-id", &container.metadata.sandbox);
+    if let Ok(sandbox) = engine.sandbox(&container.metadata.sandbox) {
+        let name = &sandbox.config().name;
+        say("sandbox-name", &name.name);
+        say("sandbox-namespace", &name.namespace);
+        say("sandbox-uid", &name.uid);
+    }
+    serde_json::to_value(spec).unwrap_or_default()
+}
+
+fn status(container: &Container) -> Value {
+    let record = container.record();
+    json!({
+        "CreatedAt": container.metadata.created_at,
+        "StartedAt": record.started_at,
+        "FinishedAt": record.finished_at,
+        "ExitCode": record.exit_code.unwrap_or(0),
+        "Pid": record.pid,
+        "Reason": record.reason,
+        "Message": record.message,
+    })
+}
+
+/// RFC 3339, of nanoseconds since the epoch.
+fn time(nanoseconds: u64) -> String {
+    let seconds = nanoseconds / 1_000_000_000;
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // From days to a date of the Gregorian calendar, with years that begin in March.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:09}Z", nanoseconds % 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_are_written_as_people_read_them() {
+        assert_eq!(time(0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(time(951_782_399_000_000_001), "2000-02-28T23:59:59.000000001Z");
+        assert_eq!(time(951_868_800_000_000_000), "2000-03-01T00:00:00.000000000Z");
+        assert_eq!(time(1_795_219_200_000_000_000), "2026-11-21T00:00:00.000000000Z");
+    }
+}
