@@ -8,6 +8,9 @@ use crate::{Engine, MonitorFigures, container::ContainerPhase, sandbox::SandboxP
 /// Ways in which a container ends, as [`Figures::ended`] counts them.
 pub const ENDS: [&str; 4] = ["Completed", "Error", "OOMKilled", "Unknown"];
 
+/// Version of the contract between daemon and monitor, major and minor.
+pub const MONITOR_CONTRACT: (u32, u32) = (monitor_api::MAJOR, monitor_api::MINOR);
+
 /// Counted since the daemon started.
 #[derive(Debug, Default)]
 pub struct Figures {

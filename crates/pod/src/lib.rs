@@ -63,15 +63,15 @@ pub use container::{
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
-pub use figures::{ENDS, Figures, MonitorIdentity, Population};
+pub use figures::{ENDS, Figures, MONITOR_CONTRACT, MonitorIdentity, Population};
 pub use image::{
-    Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress, Progress,
-    Registries, Stage, Store, Usage,
+    Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
+    OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Usage,
 };
 pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
 pub use monitor_api::UserMappings;
 pub use netns::PoolFigures;
-pub use network::{Config as NetworkConfig, Counters, PortMapping, Protocol};
+pub use network::{Config as NetworkConfig, Counters, Figures as NetworkFigures, PortMapping, Protocol};
 pub use oci;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Session, SessionControl};

@@ -1,0 +1,73 @@
+//! A process as `/proc` tells it (proc(5)).
+
+use std::{fs, path::PathBuf};
+
+/// One moment of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Process {
+    /// User and system time.
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: u64,
+    pub(super) virtual_bytes: u64,
+    pub(super) threads: u64,
+    pub(super) open_fds: u64,
+    /// Seconds since the epoch.
+    pub(super) started: f64,
+}
+
+impl Process {
+    /// `None` once it is gone.
+    pub(super) fn read(pid: u32) -> Option<Self> {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let page = rustix::param::page_size() as u64;
+        let mut process = parse(&stat, ticks, page)?;
+        process.open_fds = fs::read_dir(folder.join("fd")).map_or(0, |entries| entries.count() as u64);
+        process.started += boot_time().unwrap_or(0.0);
+        Some(process)
+    }
+}
+
+/// The name may hold spaces and parentheses: fields are counted from its last one. `started` is since the boot.
+fn parse(stat: &str, ticks: f64, page: u64) -> Option<Process> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // Field 3 of proc_pid_stat(5) is the first here.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Process {
+        cpu_seconds: (number(14)? + number(15)?) as f64 / ticks,
+        threads: number(20)?,
+        started: number(22)? as f64 / ticks,
+        virtual_bytes: number(23)?,
+        resident_bytes: number(24)? * page,
+        open_fds: 0,
+    })
+}
+
+/// Seconds since the epoch.
+fn boot_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let stat = "12 (a) b (c 9 9) S 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 7 0 3000 8192 3 18446744073709551615";
+        let process = parse(stat, 100.0, 4096).expect("whole");
+        assert_eq!((process.cpu_seconds, process.threads, process.started), (2.0, 7, 30.0));
+        assert_eq!((process.virtual_bytes, process.resident_bytes), (8192, 12288));
+        assert_eq!(parse("12 (x) S 1", 100.0, 4096), None);
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        let process = Process::read(std::process::id()).expect("alive");
+        assert!(process.resident_bytes > 0 && process.open_fds > 2 && process.threads > 0);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        assert!((process.started - now.as_secs_f64()).abs() < 3600.0);
+    }
+}

@@ -1,0 +1,151 @@
+//! One answer: every figure read once, under its name.
+
+use pod::{ENDS, Engine, IMAGE_OUTCOMES, MONITOR_REQUESTS, NetworkFigures, Population};
+use rustix::process::{Resource, getrlimit};
+use telemetry::{Format, Page};
+
+use super::{catalogue as name, process::Process, runtime::Runtime};
+
+/// The whole page. Blocks for some reads of `/proc`; must be called within the runtime.
+pub(super) fn scrape(engine: &Engine, format: Format) -> String {
+    let mut page = Page::new(format);
+    let contract = format!("{}.{}", pod::MONITOR_CONTRACT.0, pod::MONITOR_CONTRACT.1);
+    page.family(&name::BUILD).value(&[cri::RUNTIME_VERSION, "v1", &contract], 1u64);
+    requests(&mut page);
+    population(&mut page, engine.population());
+    ends(&mut page, engine);
+    pool(&mut page, engine);
+    network(&mut page, engine.network_figures());
+    monitor(&mut page, engine);
+    pulls(&mut page, engine);
+    store(&mut page, engine);
+    runtime(&mut page);
+    own_process(&mut page);
+    page.finish()
+}
+
+/// An RPC that never came has a zero to be counted from, and no histogram.
+fn requests(page: &mut Page) {
+    let mut family = page.family(&name::RPC_IN_FLIGHT);
+    for (service, rpc, figures) in cri::rpc_figures() {
+        family.value(&[service, rpc], figures.in_flight.get());
+    }
+    let mut family = page.family(&name::RPC_HANDLED);
+    for (service, rpc, figures) in cri::rpc_figures() {
+        for (n, (code, ended)) in cri::CODES.iter().zip(&figures.ended).enumerate() {
+            let count = ended.get();
+            if n == 0 || count > 0 {
+                family.value(&[service, rpc, code], count);
+            }
+        }
+    }
+    let mut family = page.family(&name::RPC_DURATION);
+    for (service, rpc, figures) in cri::rpc_figures() {
+        let reading = figures.took.read();
+        if reading.count > 0 {
+            family.histogram(&[service, rpc], &reading);
+        }
+    }
+}
+
+fn population(page: &mut Page, all: Population) {
+    page.family(&name::SANDBOXES)
+        .value(&["making"], all.sandboxes_making)
+        .value(&["ready"], all.sandboxes_ready)
+        .value(&["stopped"], all.sandboxes_stopped);
+    page.family(&name::CONTAINERS)
+        .value(&["making"], all.containers_making)
+        .value(&["created"], all.containers_created)
+        .value(&["running"], all.containers_running)
+        .value(&["exited"], all.containers_exited);
+}
+
+fn ends(page: &mut Page, engine: &Engine) {
+    let figures = engine.figures();
+    let mut family = page.family(&name::CONTAINERS_ENDED);
+    for (reason, ended) in ENDS.iter().zip(&figures.ended) {
+        family.value(&[reason], ended.get());
+    }
+    page.family(&name::LOG_DROPPED).value(&[], figures.log_dropped.get());
+}
+
+fn pool(page: &mut Page, engine: &Engine) {
+    let pool = engine.pool_figures();
+    page.family(&name::POOL_SIZE).value(&[], pool.size);
+    page.family(&name::POOL_READY).value(&[], pool.ready);
+    page.family(&name::POOL_TAKEN).value(&["ahead"], pool.warm).value(&["late"], pool.late);
+    page.family(&name::POOL_REFILLED).value(&[], pool.made);
+    page.family(&name::POOL_FAILED).value(&[], pool.failed);
+}
+
+fn network(page: &mut Page, network: &NetworkFigures) {
+    page.family(&name::ATTACH).histogram(&[], &network.attach_took.read());
+    page.family(&name::ATTACH_FAILED).value(&[], network.attach_failed.get());
+    page.family(&name::DETACH).histogram(&[], &network.detach_took.read());
+    page.family(&name::DETACH_FAILED).value(&[], network.detach_failed.get());
+    page.family(&name::PLUGINS_RUNNING).value(&[], network.plugins_running.get());
+    page.family(&name::PLUGIN).histogram(&[], &network.plugin_took.read());
+    page.family(&name::PLUGIN_FAILED).value(&[], network.plugin_failed.get());
+}
+
+fn monitor(page: &mut Page, engine: &Engine) {
+    let (figures, identity) = (engine.monitor_figures(), engine.monitor_identity());
+    page.family(&name::MONITOR_UP).value(&[], identity.is_some());
+    page.family(&name::MONITOR_RESTORED).value(&[], figures.restored.get());
+    let mut family = page.family(&name::MONITOR_REQUESTS);
+    for (request, count) in MONITOR_REQUESTS.iter().zip(&figures.requests) {
+        family.value(&[request], count.get());
+    }
+    page.family(&name::MONITOR_WAITING).value(&[], figures.waiting.get());
+    page.family(&name::MONITOR_UNANSWERED).value(&[], figures.unanswered.get());
+    page.family(&name::MONITOR_ROUND_TRIP).histogram(&[], &figures.round_trip.read());
+    let process = identity.and_then(|identity| Process::read(identity.pid)).unwrap_or_default();
+    page.family(&name::MONITOR_CPU).value(&[], process.cpu_seconds);
+    page.family(&name::MONITOR_MEMORY).value(&[], process.resident_bytes);
+    page.family(&name::MONITOR_FDS).value(&[], process.open_fds);
+}
+
+fn pulls(page: &mut Page, engine: &Engine) {
+    let figures = engine.images().figures();
+    let mut family = page.family(&name::PULLS);
+    for (outcome, count) in IMAGE_OUTCOMES.iter().zip(&figures.pulls) {
+        family.value(&[outcome], count.get());
+    }
+    page.family(&name::PULLS_RUNNING).value(&[], figures.pulling.get());
+    page.family(&name::PULL).histogram(&[], &figures.pull_took.read());
+    page.family(&name::FETCHED).value(&[], figures.fetched.get());
+    page.family(&name::UNPACK).histogram(&[], &figures.unpack_took.read());
+    page.family(&name::COLLECTED).value(&[], figures.collected.get());
+}
+
+fn store(page: &mut Page, engine: &Engine) {
+    let store = engine.images().holdings();
+    page.family(&name::IMAGES).value(&[], store.images);
+    page.family(&name::LAYERS).value(&[], store.layers);
+    page.family(&name::SNAPSHOTS).value(&[], store.snapshots);
+    page.family(&name::STORE_BYTES)
+        .value(&["layers"], store.layer_bytes)
+        .value(&["blobs"], store.blob_bytes)
+        .value(&["snapshots"], store.snapshot_bytes);
+    page.family(&name::TRASH).value(&[], store.trash);
+}
+
+fn runtime(page: &mut Page) {
+    let runtime = Runtime::read();
+    page.family(&name::WORKERS).value(&[], runtime.workers);
+    page.family(&name::BLOCKING).value(&[], runtime.blocking);
+    page.family(&name::TASKS).value(&[], runtime.tasks);
+    page.family(&name::QUEUE).value(&[], runtime.queue);
+    page.family(&name::BUSY).value(&[], runtime.busy_seconds);
+}
+
+fn own_process(page: &mut Page) {
+    let process = Process::read(std::process::id()).unwrap_or_default();
+    page.family(&name::CPU).value(&[], process.cpu_seconds);
+    page.family(&name::MEMORY).value(&[], process.resident_bytes);
+    page.family(&name::VIRTUAL).value(&[], process.virtual_bytes);
+    page.family(&name::FDS).value(&[], process.open_fds);
+    page.family(&name::MAX_FDS).value(&[], getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
+    page.family(&name::THREADS).value(&[], process.threads);
+    page.family(&name::START_TIME).value(&[], process.started);
+}
