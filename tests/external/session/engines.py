@@ -32,7 +32,7 @@ class Engine:
         self.work = Path(work) / self.name
         self.work.mkdir()
         self.work.chmod(0o711)
-        self.log = self.work / "daemon.log"
+        self.log = Path(os.environ.get("LOGS", self.work)) / f"{self.name}.log"
         self.process = None
         self.configure(registry)
 
