@@ -27,15 +27,18 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// How long a client may take to open the streams of its session.
     pub stream_timeout: Duration,
+    /// How long a forwarded connection whose pod does not read may hold up others of its session before it is reset.
+    pub stall_timeout: Duration,
 }
 
 impl Default for Options {
-    /// On loopback, four hours, 30 seconds.
+    /// On loopback, four hours, 30 seconds each.
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             idle_timeout: Duration::from_secs(4 * 60 * 60),
             stream_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -23,8 +23,6 @@ use crate::{
 
 /// Two for each connection of the client.
 const STREAMS_MAX: usize = 1024;
-/// How long a connection whose pod does not read may hold up others.
-const STALL: Duration = Duration::from_secs(30);
 /// How long a client may take to close its connection after the session's end.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -64,7 +62,7 @@ pub(super) async fn serve<R: Runtime>(
     (reader, writer, standing): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static, Standing),
     sandbox: &str,
 ) {
-    let limits = Limits { streams: STREAMS_MAX, stall: Some(STALL) };
+    let limits = Limits { streams: STREAMS_MAX, stall: Some(shared.options.stall_timeout) };
     let (mut acceptor, run) = spdy::connect(reader, writer, limits, standing);
     let connection = acceptor.connection();
     let idle = shared.options.idle_timeout;

@@ -1,0 +1,71 @@
+//! Programs of this machine in place of containers.
+
+use std::{
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
+
+use streaming::{Attach, Control, Error, Exec, Reader, Runtime, Session, Size, Writer};
+use tokio::{
+    net::TcpStream,
+    process::{Child, Command},
+};
+
+type Later<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Runs what it is asked for; a sandbox is this machine.
+#[derive(Clone, Default)]
+pub(crate) struct Programs {
+    /// Sizes that were told.
+    pub(crate) sizes: Arc<Mutex<Vec<Size>>>,
+    /// What attached clients get, one each.
+    pub(crate) attached: Arc<Mutex<Vec<Session>>>,
+}
+
+struct Running {
+    child: tokio::sync::Mutex<Child>,
+    sizes: Arc<Mutex<Vec<Size>>>,
+}
+
+impl Control for Running {
+    fn resize(&self, size: Size) -> Later<'_, ()> {
+        self.sizes.lock().expect("not poisoned").push(size);
+        Box::pin(async {})
+    }
+
+    fn ended(&self) -> Later<'_, Result<i32, Error>> {
+        Box::pin(async { Ok(self.child.lock().await.wait().await?.code().unwrap_or(255)) })
+    }
+}
+
+fn piped(wanted: bool) -> Stdio {
+    if wanted { Stdio::piped() } else { Stdio::null() }
+}
+
+impl Runtime for Programs {
+    async fn exec(&self, request: &Exec) -> Result<Session, Error> {
+        let streams = request.streams;
+        let mut child = Command::new(&request.command[0])
+            .args(&request.command[1..])
+            .stdin(piped(streams.stdin))
+            .stdout(piped(streams.stdout))
+            .stderr(piped(streams.stderr))
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Session {
+            stdin: child.stdin.take().map(|pipe| Box::new(pipe) as Writer),
+            stdout: child.stdout.take().map(|pipe| Box::new(pipe) as Reader),
+            stderr: child.stderr.take().map(|pipe| Box::new(pipe) as Reader),
+            control: Box::new(Running { child: child.into(), sizes: Arc::clone(&self.sizes) }),
+            ends_with_input: false,
+        })
+    }
+
+    async fn attach(&self, _: &Attach) -> Result<Session, Error> {
+        self.attached.lock().expect("not poisoned").pop().ok_or_else(|| "it does not run".into())
+    }
+
+    async fn connect(&self, sandbox: &str, port: u16) -> Result<TcpStream, Error> {
+        Ok(TcpStream::connect((sandbox, port)).await?)
+    }
+}
