@@ -18,6 +18,19 @@ impl Group {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
     }
 
+    /// How often this group's own memory limit stood in the way, not that of a group above or below: on v2 the `oom` of
+    /// `memory.events.local` (kernel 5.2+), on v1 `memory.failcnt` (which also counts what reclaim then found room for).
+    /// 0 where that cannot be known.
+    pub fn own_limit_met(&self) -> u64 {
+        let Some(tree) = self.trees.with(Controller::Memory) else { return 0 };
+        let read = |file: &str| tree.try_read(&format!("{}/{file}", self.path.relative())).unwrap_or_default();
+        if tree.v2 {
+            let text = read("memory.events.local");
+            return text.lines().find_map(|line| line.strip_prefix("oom ")?.parse().ok()).unwrap_or(0);
+        }
+        ["memory.failcnt", "memory.memsw.failcnt"].iter().filter_map(|file| read(file).trim().parse::<u64>().ok()).sum()
+    }
+
     /// Notices of the group's running out of memory: an eventfd of v1 (`memory.oom_control`), on v2 inotify of
     /// `memory.events`, which tells of more; so [`Group::oom_kills`] is to be asked then. `None`: no memory controller.
     ///

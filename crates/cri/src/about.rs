@@ -136,6 +136,7 @@ of_nothing! {
     v1::StreamImagesRequest,
     pinion::SaveRequest,
     pinion::InfoRequest,
+    pinion::WhyRequest,
     pinion::ConfigRequest,
     pinion::ReloadRequest,
     pinion::UpgradeMonitorRequest,

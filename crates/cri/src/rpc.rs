@@ -78,6 +78,7 @@ rpcs! {
     NativeUpgradeMonitor: Pinion "UpgradeMonitor",
     NativeUpgradeDaemon: Pinion "UpgradeDaemon",
     NativeInfo: Pinion "Info",
+    NativeWhy: Pinion "Why",
 }
 
 impl Rpc {
@@ -170,7 +171,7 @@ mod tests {
     fn an_rpc_finds_its_own_row() {
         assert_eq!((Rpc::Version.method(), Rpc::Version.service()), ("Version", "runtime.v1.RuntimeService"));
         assert_eq!((Rpc::NativeInfo.method(), Rpc::NativeInfo.service()), ("Info", "pinion.v1.Pinion"));
-        assert_eq!(Rpc::NativeInfo as usize + 1, TABLE.len());
+        assert_eq!(Rpc::NativeWhy as usize + 1, TABLE.len());
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Rm(command::rm::Args),
     /// Show what containers use
     Stats(command::stats::Args),
+    /// Show what became of a pod or container, step by step, and what it waits for
+    Why(command::why::Args),
     /// Show all that is known of a container, pod or image
     Inspect(command::inspect::Args),
     /// List images

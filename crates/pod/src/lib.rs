@@ -52,6 +52,7 @@ mod undo;
 mod upgrade;
 mod user_namespaces;
 mod watched;
+mod why;
 
 pub use cdi::Name as CdiName;
 pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
@@ -78,3 +79,4 @@ pub use session::{Session, SessionControl};
 pub use stats::{ContainerStats, HugePages, Occasional, SandboxSample, SandboxStats};
 pub use timeline::Stage as TimelineStage;
 pub use upgrade::{Changeable, MonitorUpgrade};
+pub use why::{Denied, End, Oom, OomLimit, Why};

@@ -6,6 +6,7 @@ use super::named;
 use crate::{
     Failure,
     answer::{Outcome, Shared},
+    status::now,
 };
 
 /// What Docker's own registry is called, in references and in stored credentials.
@@ -18,7 +19,9 @@ pub(super) async fn answer(state: Shared, request: v1::PullImageRequest) -> Outc
         Some(auth) if is_for(&auth.server_address, &name) => credentials(auth)?,
         _ => None,
     };
+    let began = u64::try_from(now()).unwrap_or(0);
     let image = state.engine.images().pull(&name, credentials.as_ref(), None).await?;
+    state.engine.pulled(&image.id, began);
     Ok(v1::PullImageResponse { image_ref: image.id })
 }
 

@@ -14,6 +14,7 @@ mod untag;
 mod upgrade_daemon;
 mod upgrade_monitor;
 mod wait;
+mod why;
 
 use cri_proto::pinion::{self as proto, pinion_server::Pinion};
 use tonic::{Request, Streaming};
@@ -91,5 +92,9 @@ impl Pinion for Native {
         request: Request<proto::UpgradeDaemonRequest>,
     ) -> Answer<proto::UpgradeDaemonResponse> {
         changing(Rpc::NativeUpgradeDaemon, &self.0, request, upgrade_daemon::answer).await
+    }
+
+    async fn why(&self, request: Request<proto::WhyRequest>) -> Answer<proto::WhyResponse> {
+        reading(Rpc::NativeWhy, &self.0, request, why::answer).await
     }
 }

@@ -10,6 +10,7 @@ use super::Outgoing;
 use crate::{
     Failure,
     answer::{Outcome, Shared},
+    status::now,
 };
 
 type Sender = mpsc::Sender<Result<proto::PullProgress, Status>>;
@@ -41,9 +42,13 @@ async fn pull(state: Shared, request: proto::PullRequest, sender: &Sender) {
         // A slow client misses steps in between; the pull never waits for it.
         Arc::new(move |layer: LayerProgress| drop(sender.try_send(Ok(shown(layer)))))
     };
+    let began = u64::try_from(now()).unwrap_or(0);
     let pulled = state.engine.images().pull(&request.reference, credentials.as_ref(), Some(progress)).await;
     let last = match pulled {
-        Ok(image) => Ok(proto::PullProgress { image_id: image.id, ..Default::default() }),
+        Ok(image) => {
+            state.engine.pulled(&image.id, began);
+            Ok(proto::PullProgress { image_id: image.id, ..Default::default() })
+        }
         Err(error) => Err(Failure::from(error).into()),
     };
     // A client that is gone needs no answer.

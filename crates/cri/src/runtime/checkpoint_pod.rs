@@ -6,5 +6,8 @@ use crate::{
 };
 
 pub(super) async fn answer(_: Shared, _: v1::CheckpointPodRequest) -> Outcome<v1::CheckpointPodResponse> {
-    Err(Failure::unimplemented("CheckpointPod", "CheckpointContainer captures one container after the other; that all of a pod stand still for one cut (alpha in Kubernetes 1.37) is not there yet"))
+    Err(Failure::unimplemented(
+        "CheckpointPod",
+        "CheckpointContainer captures one container after the other; that all of a pod stand still for one cut (alpha in Kubernetes 1.37) is not there yet",
+    ))
 }

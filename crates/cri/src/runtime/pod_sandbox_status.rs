@@ -20,6 +20,6 @@ pub(super) async fn answer(
     let timestamp = now();
     let containers = state.engine.containers();
     let containers_statuses =
-        containers.iter().filter(|c| c.sandbox == sandbox.id).map(|c| container_status(c, None)).collect();
+        containers.iter().filter(|c| c.sandbox == sandbox.id && !c.making).map(|c| container_status(c, None)).collect();
     Ok(v1::PodSandboxStatusResponse { status: Some(sandbox_status(&sandbox)), info, containers_statuses, timestamp })
 }

@@ -6,5 +6,8 @@ use crate::{
 };
 
 pub(super) async fn answer(_: Shared, _: v1::RestorePodRequest) -> Outcome<v1::RestorePodResponse> {
-    Err(Failure::unimplemented("RestorePod", "checkpoints are for a look at them; a container cannot be made from one yet"))
+    Err(Failure::unimplemented(
+        "RestorePod",
+        "checkpoints are for a look at them; a container cannot be made from one yet",
+    ))
 }

@@ -41,7 +41,10 @@ impl SandboxFilter {
     }
 
     pub(crate) fn fits(&self, status: &SandboxStatus) -> bool {
-        self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
+        // One that is only just being made has no id that anybody could know: its maker, who asks again, joins. Shown as
+        // not ready, it would make a kubelet give it up and ask for the next attempt.
+        (!status.making || !self.id.is_empty())
+            && self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
             && self.names(&status.id, &status.config.labels)
     }
 }
@@ -81,7 +84,8 @@ impl ContainerFilter {
     }
 
     pub(crate) fn fits(&self, status: &ContainerStatus) -> bool {
-        self.state.is_none_or(|state| state == container::state(status.state) as i32)
+        (!status.making || !self.id.is_empty())
+            && self.state.is_none_or(|state| state == container::state(status.state) as i32)
             && self.names(&status.id, &status.sandbox, &status.config.labels)
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod version;
 pub(crate) mod wait;
+pub(crate) mod why;
 
 use crate::{
     Failure,
@@ -75,6 +76,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Rmi(args) => rmi::run(client, args).await,
         Command::Load(args) => load::run(client, args).await,
         Command::Save(args) => save::run(client, args).await,
+        Command::Why(args) => why::run(client, args).await,
         Command::Info(_) => info::run(client).await,
         Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
             Ok(0)

@@ -32,6 +32,7 @@ pub(crate) fn finish(record: &mut ContainerRecord, status: &ExitStatus) {
     record.phase = ContainerPhase::Exited;
     record.finished_at = if status.at == 0 { clock::now() } else { status.at };
     record.exit_code = status.code;
+    record.signal = status.signal;
     record.early_end = None;
     record.enter("ended");
     let (reason, message) = match (status.oom_killed, status.code) {

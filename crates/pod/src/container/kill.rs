@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use monitor_api::{KillScope, Target};
 
-use crate::{Error, engine::Inner};
+use crate::{Error, clock, engine::Inner};
 
 pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) -> Result<(), Error> {
     let container = engine.container(id)?;
@@ -14,6 +14,8 @@ pub(crate) async fn kill(engine: &Arc<Inner>, id: &str, signal: i32, all: bool) 
     if !container.is_running() {
         return Err(Error::state(format!("send signal {signal} to container {}: it does not run", container.id())));
     }
+    let now = clock::now();
+    container.part(format!("signal {signal} sent on request"), now, now, "");
     let scope = if all { KillScope::All } else { KillScope::Init };
     engine.monitor.kill(&Target::Container(container.id().to_owned()), signal, scope).await
 }

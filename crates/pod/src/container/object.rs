@@ -56,6 +56,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) started_at: u64,
     pub(crate) finished_at: u64,
     pub(crate) exit_code: Option<i32>,
+    /// The signal that ended it, if one did.
+    #[serde(default)]
+    pub(crate) signal: Option<i32>,
     pub(crate) reason: String,
     pub(crate) message: String,
     /// Resources after the last update; `None`: as they were asked for at first.
@@ -92,6 +95,7 @@ impl Default for ContainerRecord {
             started_at: 0,
             finished_at: 0,
             exit_code: None,
+            signal: None,
             reason: String::new(),
             message: String::new(),
             resources: None,
