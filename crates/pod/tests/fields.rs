@@ -159,3 +159,123 @@ fn a_privileged_container_needs_a_pod_that_allows_it() {
         node.nothing_is_left(engine).await;
     });
 }
+
+fn memory(limit: i64, swap: Option<i64>) -> oci::Resources {
+    let memory = oci::Memory { limit: Some(limit), swap, ..oci::Memory::default() };
+    oci::Resources { memory: Some(memory), ..oci::Resources::default() }
+}
+
+#[test]
+fn limits_change_up_and_down_or_not_at_all() {
+    on_a_node("limits_change_up_and_down_or_not_at_all", |node| async move {
+        const MIB: i64 = 1 << 20;
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let mut config = script("c", "head -c 40000000 /dev/zero | tail & exec sleep 1000");
+        config.resources = memory(100 * MIB, Some(100 * MIB));
+        config.oom_score_adj = 100;
+        let id = node.run(&engine, &pod, config).await;
+        let limits = async || {
+            let found = engine.container(&id).expect("container");
+            let stats = engine.container_stats(&id).await.expect("stats").cgroup.clone();
+            (found.resources.memory.and_then(|memory| memory.limit), stats.memory_limit)
+        };
+        for (limit, swap) in [(200, None), (64, None), (300, Some(310 * MIB))] {
+            engine.update_container(&id, memory(limit * MIB, swap), None).await.expect("update");
+            let told = engine.container(&id).expect("container").resources.memory;
+            assert_eq!(told.and_then(|memory| memory.limit), Some(limit * MIB));
+        }
+        node::eventually("memory is in use", || {
+            let pids = node::shell("pidof tail || true");
+            let sizes = pids.split_whitespace().map(|pid| fs::read_to_string(format!("/proc/{pid}/statm")));
+            sizes.flatten().any(|size| size.split(' ').nth(1).is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 9000)))
+        });
+        let error = engine.update_container(&id, memory(8 * MIB, None), None).await.expect_err("in use");
+        assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+        assert!(error.message.contains("memory_limit_in_bytes: 8388608"), "{error}");
+        assert_eq!(limits().await.0, Some(300 * MIB));
+
+        // What the kernel refuses half-way is taken back whole.
+        let cpu = oci::Cpu { shares: Some(700), cpus: Some("4000".into()), ..oci::Cpu::default() };
+        let both = oci::Resources { cpu: Some(cpu), ..memory(290 * MIB, None) };
+        let shares = || {
+            node::shell(&format!(
+                "cat /sys/fs/cgroup/cpu{}/*/{id}/cpu.shares 2>/dev/null || cat /sys/fs/cgroup{}/*/{id}/cpu.weight",
+                node.config.default_cgroup_parent, node.config.default_cgroup_parent
+            ))
+        };
+        let before = shares();
+        assert!(engine.update_container(&id, both, None).await.is_err());
+        assert_eq!((limits().await.0, shares()), (Some(300 * MIB), before));
+
+        engine.update_container(&id, oci::Resources::default(), Some(345)).await.expect("update");
+        assert_eq!(engine.container(&id).expect("container").oom_score_adj, 345);
+        assert_eq!(exec(&engine, &id, "cat /proc/1/oom_score_adj /proc/self/oom_score_adj").await, "345\n345\n");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_pod_has_limits_of_its_own() {
+    on_a_node("a_pod_has_limits_of_its_own", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("p");
+        config.resources = Some(memory(200 << 20, None));
+        config.overhead = Some(memory(20 << 20, None));
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let _one = node.run(&engine, &pod, script("one", "exec sleep 1000")).await;
+        let limit = || {
+            let group = format!("{}/{pod}", node.config.default_cgroup_parent);
+            let read = format!(
+                "cat /sys/fs/cgroup/memory{group}/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup{group}/memory.max"
+            );
+            node::shell(&read).trim().parse::<u64>().expect("a number")
+        };
+        assert_eq!(limit(), 220 << 20);
+        engine.update_sandbox(&pod, None, Some(memory(300 << 20, None))).await.expect("update");
+        assert_eq!(limit(), 320 << 20);
+        let told = engine.inspect_sandbox(&pod).expect("inspect");
+        assert_eq!(told["resources"]["memory"]["limit"], 300 << 20);
+        assert_eq!(told["overhead"]["memory"]["limit"], 20 << 20);
+        engine.stop_sandbox(&pod).await.expect("stop");
+        let error = engine.update_sandbox(&pod, None, None).await.expect_err("stopped");
+        assert_eq!(error.kind, ErrorKind::FailedPrecondition);
+        assert_eq!(engine.update_sandbox("beef", None, None).await.expect_err("unknown").kind, ErrorKind::NotFound);
+        node.nothing_is_left(engine).await;
+    });
+}
+
+/// Whether CRIU works here is the kernel's to say; either way the container runs on and nothing is left.
+#[test]
+fn a_checkpoint_is_written_or_refused_and_the_container_runs_on() {
+    on_a_node("a_checkpoint_is_written_or_refused_and_the_container_runs_on", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let id = node.run(&engine, &pod, script("c", "echo new > /etc/new; rm /www/index.html; exec sleep 1000")).await;
+        let location = node.dir.join("checkpoint.tar");
+        let none = std::time::Duration::ZERO;
+        let works = std::process::Command::new("criu").arg("check").output().is_ok_and(|out| out.status.success());
+        match engine.checkpoint_container(&id, &location, none).await {
+            Ok(()) => {
+                assert!(works);
+                let list = node::shell(&format!("tar -tf {}", location.display()));
+                for name in ["config.dump", "spec.dump", "status.dump", "rootfs-diff.tar", "checkpoint/inventory.img"] {
+                    assert!(list.lines().any(|line| line == name), "{name}: {list}");
+                }
+            }
+            Err(error) => {
+                assert!(!works, "{error}");
+                assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+                assert!(error.message.contains("criu"), "{error}");
+            }
+        }
+        assert_eq!(exec(&engine, &id, "cat /etc/new").await, "new\n");
+        let wrong = engine.checkpoint_container(&id, "relative.tar".as_ref(), none).await.expect_err("relative");
+        assert!(wrong.kind == ErrorKind::InvalidArgument && wrong.message.contains("location"), "{wrong}");
+        engine.stop_container(&id, none).await.expect("stop");
+        let ended = engine.checkpoint_container(&id, &location, none).await.expect_err("ended");
+        assert_eq!(ended.kind, ErrorKind::FailedPrecondition);
+        assert!(!node.dir.join("data/checkpoint").join(&id).exists());
+        node.nothing_is_left(engine).await;
+    });
+}

@@ -23,7 +23,7 @@ fn a_pod_of_two_containers_lives_and_leaves_nothing() {
         assert_eq!(exec(&engine, &id, "hostname").await, "web\n");
         assert!(exec(&engine, &id, "cat /etc/hosts").await.contains(&status.ips[0].to_string()));
         assert!(exec(&engine, &id, "ip addr show eth0").await.contains(&status.ips[0].to_string()));
-        let stats = engine.container_stats(&id).expect("stats");
+        let stats = engine.container_stats(&id).await.expect("stats");
         assert!(stats.cgroup.memory_usage > 0 && stats.cgroup.pids >= 1, "{stats:?}");
 
         let two = node.run(&engine, &pod, script("two", "echo shared > /dev/shm/x; exit 3")).await;

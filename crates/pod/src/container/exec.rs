@@ -116,6 +116,7 @@ async fn resolve(
     let mut process = container.process(&engine.records)?.clone();
     process.args.clone_from(&request.command);
     process.terminal = request.tty;
+    process.oom_score_adj = container.record().oom_score_adj.or(process.oom_score_adj);
     process.console_size = request.size.map(|(width, height)| oci::ConsoleSize { height, width });
     if request.tty && !process.env.iter().any(|entry| entry.starts_with("TERM=")) {
         process.env.push("TERM=xterm".into());

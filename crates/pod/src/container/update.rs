@@ -28,7 +28,7 @@ pub(crate) async fn update(
     let record = container.record();
     let before = record.resources.as_ref().unwrap_or(&container.config().resources).clone();
     let now = merged(&before, resources.clone());
-    let change = Change { before, now: now.clone(), update: resources };
+    let change = Change { before, now: now.clone(), update: resources, pid: record.pid };
     let (of_engine, of) = (Arc::clone(engine), Arc::clone(&container));
     blocking(move || {
         change.apply(of.group(&of_engine)?)?;
@@ -51,19 +51,21 @@ struct Change {
     before: oci::Resources,
     now: oci::Resources,
     update: oci::Resources,
+    pid: u32,
 }
 
 impl Change {
     fn apply(&self, group: &Group) -> Result<(), Error> {
         let limits = parse(&with_partners(&self.update, &self.now))?;
         self.check_memory(group)?;
+        let places = [allowed(self.pid, "Cpus_allowed_list"), allowed(self.pid, "Mems_allowed_list")];
         let Err(error) = group.update(&limits) else { return Ok(()) };
         let kind = match error {
             cgroup::Error::Invalid { .. } | cgroup::Error::Unavailable { .. } => Error::invalid(error.to_string()),
             error => Error::internal(error.to_string()),
         };
         // Whatever was changed before the kernel refused.
-        let back = parse(&with_partners(&self.update, &self.before)).map(|limits| group.update(&limits));
+        let back = parse(&back(&self.update, &self.before, places)).map(|limits| group.update(&limits));
         match back {
             Ok(Ok(())) => Err(kind),
             Ok(Err(also)) => Err(Error { message: format!("{}; and taking it back: {also}", kind.message), ..kind }),
@@ -107,6 +109,39 @@ fn with_partners(update: &oci::Resources, whole: &oci::Resources) -> oci::Resour
         (memory.limit, memory.swap) = (of.limit, of.swap);
     }
     change
+}
+
+/// What takes an update back: what was, or where nothing was said, what the kernel begins with. Files of `unified` that were
+/// not named before are not known well enough.
+fn back(update: &oci::Resources, before: &oci::Resources, [cpus, mems]: [Option<String>; 2]) -> oci::Resources {
+    let mut whole = before.clone();
+    let cpu = whole.cpu.get_or_insert_default();
+    cpu.shares = cpu.shares.or(Some(1024));
+    cpu.quota = cpu.quota.or(Some(-1));
+    cpu.period = cpu.period.or(Some(100_000));
+    cpu.cpus = cpu.cpus.take().or(cpus);
+    cpu.mems = cpu.mems.take().or(mems);
+    let memory = whole.memory.get_or_insert_default();
+    memory.limit = memory.limit.or(Some(-1));
+    memory.swap = memory.swap.or(Some(-1));
+    let mut change = with_partners(update, &whole);
+    for huge in &mut change.hugepage_limits {
+        let known = before.hugepage_limits.iter().find(|known| known.page_size == huge.page_size);
+        huge.limit = known.map_or(HUGE_UNLIMITED, |known| known.limit);
+    }
+    change.unified.retain(|file, _| before.unified.contains_key(file));
+    change.unified.iter_mut().for_each(|(file, value)| value.clone_from(&before.unified[file]));
+    change
+}
+
+/// As much as the kernel takes for "no limit" in whole pages of any size.
+const HUGE_UNLIMITED: u64 = 1 << 62;
+
+/// The CPUs or nodes that a process may use now, as a list.
+fn allowed(pid: u32, field: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(line.trim().to_owned())
 }
 
 /// Of every process, as the first one had it when it was made. One that ended meanwhile needs none.
@@ -167,7 +202,7 @@ fn swap_beside(before: &oci::Memory, limit: Option<i64>) -> Option<i64> {
 mod tests {
     use oci::{Cpu, Memory, Resources};
 
-    use super::{merged, with_partners};
+    use super::{back, merged, with_partners};
 
     #[test]
     fn an_update_changes_what_it_says() {
@@ -198,6 +233,20 @@ mod tests {
         assert_eq!(after(memory(Some(10), Some(15)), memory(Some(-1), None)), (Some(-1), Some(-1)));
         assert_eq!(after(memory(Some(10), Some(-1)), memory(Some(20), None)), (Some(20), Some(-1)));
         assert_eq!(after(memory(Some(10), None), memory(Some(20), Some(30))), (Some(20), Some(30)));
+    }
+
+    #[test]
+    fn what_was_not_said_before_goes_back_to_what_the_kernel_begins_with() {
+        let update = Resources {
+            cpu: Some(Cpu { shares: Some(7), cpus: Some("1".into()), ..Cpu::default() }),
+            hugepage_limits: vec![oci::HugepageLimit { page_size: "2MB".into(), limit: 0 }],
+            unified: [("memory.high".to_owned(), "1".to_owned())].into(),
+            ..Resources::default()
+        };
+        let told = back(&update, &Resources::default(), [Some("0-3".into()), None]);
+        let cpu = told.cpu.unwrap_or_default();
+        assert_eq!((cpu.shares, cpu.quota, cpu.cpus.as_deref(), cpu.mems), (Some(1024), None, Some("0-3"), None));
+        assert_eq!((told.memory, told.hugepage_limits[0].limit, told.unified.len()), (None, 1 << 62, 0));
     }
 
     #[test]
