@@ -17,16 +17,16 @@ use crate::{
 /// few messages are needed.
 const PART: usize = 256 * 1024;
 
-/// `PodSandbox`, the oldest first.
+/// `PodSandbox`, the oldest first. One that is being made is nobody's yet: whoever asked for it has no id.
 pub(crate) fn pod_sandboxes(state: &Shared, filter: SandboxFilter) -> Vec<Row> {
     let sandboxes = state.engine.sandboxes();
-    sandboxes.iter().filter(|s| filter.fits(s)).map(|s| Row::of(&listed_sandbox(s))).collect()
+    sandboxes.iter().filter(|s| !s.making && filter.fits(s)).map(|s| Row::of(&listed_sandbox(s))).collect()
 }
 
 /// `Container`, the oldest first.
 pub(crate) fn containers(state: &Shared, filter: ContainerFilter) -> Vec<Row> {
     let containers = state.engine.containers();
-    containers.iter().filter(|c| filter.fits(c)).map(|c| Row::of(&listed_container(c))).collect()
+    containers.iter().filter(|c| !c.making && filter.fits(c)).map(|c| Row::of(&listed_container(c))).collect()
 }
 
 /// `ContainerStats` of running containers.

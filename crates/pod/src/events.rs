@@ -134,7 +134,9 @@ impl Events {
             Some(sandbox) => Some(sandbox.status()),
             None => engine.sandbox(sandbox_id).ok().map(|sandbox| sandbox.status()),
         };
-        let containers = engine.containers_of(sandbox_id).iter().map(|container| container.status()).collect();
+        let containers = engine.containers_of(sandbox_id);
+        let containers = containers.iter().map(|container| container.status()).filter(|status| !status.making);
+        let containers = containers.collect();
         let event = Event { kind, id: id.to_owned(), at: clock::now(), sandbox, containers };
         // The last listener may have gone meanwhile.
         let _ = self.sender.send(Arc::new(event));
