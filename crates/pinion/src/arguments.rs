@@ -68,7 +68,9 @@ pub(crate) enum Command {
     Serve(command::serve::Args),
     /// Remove every pod, image, network and folder, with the daemon ended before
     Reset(command::reset::Args),
-    /// Show or check the daemon's configuration
+    /// Put the installed programs in the place of those that run; containers go on
+    Upgrade(command::upgrade::Args),
+    /// Show, check or reload the daemon's configuration
     Config(command::config::Args),
     /// Print a completion script for a shell
     Completions(command::completions::Args),

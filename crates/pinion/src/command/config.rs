@@ -1,8 +1,10 @@
 use std::path::PathBuf;
 
+use cri_proto::pinion::{ConfigRequest, ReloadRequest};
+
 use crate::{
-    Failure,
-    daemon::config::{Config, DEFAULT},
+    Client, Failure,
+    daemon::config::{Config, ConfigError, DEFAULT, Layers},
     output,
 };
 
@@ -17,37 +19,79 @@ pub(crate) struct Args {
 enum What {
     /// Print the defaults with a comment on every key: a file to start from
     Default,
-    /// Check a file; say what is wrong in which line
+    /// Check a file and its drop-ins; say what is wrong in which line
     Check {
         /// The file [default: /etc/pinion/config.toml]
         file: Option<PathBuf>,
     },
-    /// Print what holds: a file's values on top of the defaults
+    /// Print what holds: the defaults, a file's values and its drop-ins'
     Show {
         /// The file [default: /etc/pinion/config.toml]
         file: Option<PathBuf>,
+        /// Tell of each value which file says it
+        #[arg(long)]
+        origin: bool,
+        /// What the running daemon works with
+        #[arg(long, conflicts_with = "file")]
+        running: bool,
     },
+    /// Have the running daemon take up its files as they are now: wholly or not at all
+    Reload,
 }
 
-pub(crate) fn run(args: Args, json: bool) -> Result<u8, Failure> {
-    let load = |file: Option<PathBuf>| Config::load(file.as_deref()).map_err(|error| Failure::new(error.to_string()));
+/// What only the daemon can answer.
+pub(crate) enum Asked {
+    Show { origin: bool },
+    Reload,
+}
+
+/// Answers from the machine's files; `Some`: the daemon is to be asked.
+pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
     match args.what {
-        What::Default if json => output::json(&load_defaults()?)?,
+        What::Default if json => output::json(&loaded(Layers::of_text("", ""))?.0)?,
         What::Default => output::line(DEFAULT.trim_end())?,
         What::Check { file } => {
-            load(file)?;
+            loaded(Layers::load(file.as_deref()))?;
             output::line(if json { "{\"valid\": true}" } else { "valid" })?;
         }
-        What::Show { file } if json => output::json(&load(file)?)?,
-        What::Show { file } => {
-            let text =
-                toml::to_string_pretty(&load(file)?).map_err(|error| Failure::new(format!("write TOML: {error}")))?;
+        What::Show { origin, running: true, .. } => return Ok(Some(Asked::Show { origin })),
+        What::Show { file, .. } if json => output::json(&loaded(Layers::load(file.as_deref()))?.0)?,
+        What::Show { file, origin, .. } => {
+            let (config, layers) = loaded(Layers::load(file.as_deref()))?;
+            let text = config.shown(origin.then_some(&layers), &[]).map_err(|error| Failure::new(error.to_string()))?;
             output::line(text.trim_end())?;
+        }
+        What::Reload => return Ok(Some(Asked::Reload)),
+    }
+    Ok(None)
+}
+
+/// Has the daemon answer.
+pub(crate) async fn ask(mut client: Client, asked: Asked) -> Result<u8, Failure> {
+    match asked {
+        Asked::Show { origin } => {
+            let text = client.native.config(ConfigRequest { origin }).await?.into_inner().toml;
+            if client.json {
+                let table: toml::Table =
+                    toml::from_str(&text).map_err(|error| Failure::new(format!("the daemon's answer: {error}")))?;
+                output::json(&table)?;
+            } else {
+                output::line(text.trim_end())?;
+            }
+        }
+        Asked::Reload => {
+            let changed = client.native.reload(ReloadRequest {}).await?.into_inner().changed;
+            match (client.json, changed.is_empty()) {
+                (true, _) => output::json(&serde_json::json!({"changed": changed}))?,
+                (false, true) => output::line("nothing changed")?,
+                (false, false) => output::line(&format!("changed: {}", changed.join(", ")))?,
+            }
         }
     }
     Ok(0)
 }
 
-fn load_defaults() -> Result<Config, Failure> {
-    Config::parse("", "").map_err(|error| Failure::new(error.to_string()))
+fn loaded(layers: Result<Layers, ConfigError>) -> Result<(Config, Layers), Failure> {
+    let of = |layers: Layers| Config::of(layers.clone()).map(|config| (config, layers));
+    layers.and_then(of).map_err(|error| Failure::new(error.to_string()))
 }

@@ -22,6 +22,7 @@ pub(crate) mod serve;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
+pub(crate) mod upgrade;
 pub(crate) mod version;
 pub(crate) mod wait;
 pub(crate) mod why;
@@ -38,18 +39,23 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     match command {
         Command::Serve(args) => serve::run(args, socket),
         Command::Reset(args) => reset::run(args, socket),
-        Command::Config(args) => config::run(args, json),
+        Command::Config(args) => match config::run(args, json)? {
+            None => Ok(0),
+            Some(asked) => on_runtime(async { config::ask(Client::connect(socket, json).await?, asked).await }),
+        },
         Command::Completions(args) => completions::run(&args),
-        command => {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|error| Failure::new(format!("start: {error}")))?;
-            let outcome = runtime.block_on(client_command(command, socket, json));
-            runtime.shutdown_background();
-            outcome
-        }
+        command => on_runtime(client_command(command, socket, json)),
     }
+}
+
+fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("start: {error}")))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn client_command(command: Command, socket: Option<std::path::PathBuf>, json: bool) -> Result<u8, Failure> {
@@ -78,6 +84,7 @@ async fn client_command(command: Command, socket: Option<std::path::PathBuf>, js
         Command::Save(args) => save::run(client, args).await,
         Command::Why(args) => why::run(client, args).await,
         Command::Info(_) => info::run(client).await,
+        Command::Upgrade(args) => upgrade::run(client, args).await,
         Command::Serve(_) | Command::Reset(_) | Command::Config(_) | Command::Completions(_) | Command::Version(_) => {
             Ok(0)
         }

@@ -15,6 +15,6 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, socket: Option<PathBuf>) -> Result<u8, Failure> {
     debug_assert!(args.yes, "clap requires it");
-    daemon::reset(args.serve.config(socket)?)?;
+    daemon::reset(&args.serve.source(socket)?)?;
     Ok(0)
 }

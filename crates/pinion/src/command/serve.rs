@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use crate::{
     Failure,
-    daemon::{self, config::Config},
+    daemon::{self, Source},
 };
 
 /// Arguments of `pinion serve`. What is said here goes before the file.
@@ -24,29 +24,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, socket: Option<PathBuf>) -> Result<u8, Failure> {
-    daemon::serve(args.config(socket)?)?;
+    daemon::serve(args.source(socket)?)?;
     Ok(0)
 }
 
 impl Args {
-    /// The configuration that holds.
-    pub(crate) fn config(self, socket: Option<PathBuf>) -> Result<Config, Failure> {
-        let mut config = Config::load(self.config.as_deref()).map_err(|error| Failure::daemon(error.to_string()))?;
+    /// Where the configuration comes from.
+    pub(crate) fn source(self, socket: Option<PathBuf>) -> Result<Source, Failure> {
         let absolute = |path: PathBuf| {
             std::path::absolute(&path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
         };
-        if let Some(path) = socket {
-            config.socket = absolute(path)?;
-        }
-        if let Some(path) = self.state_dir {
-            config.state_dir = absolute(path)?;
-        }
-        if let Some(path) = self.data_dir {
-            config.data_dir = absolute(path)?;
-        }
-        if let Some(level) = self.log_level {
-            config.log.level = level;
-        }
-        Ok(config)
+        Ok(Source {
+            // A reload may come when the working directory is another.
+            file: self.config.map(absolute).transpose()?,
+            socket: socket.map(absolute).transpose()?,
+            state_dir: self.state_dir.map(absolute).transpose()?,
+            data_dir: self.data_dir.map(absolute).transpose()?,
+            log_level: self.log_level,
+        })
     }
 }

@@ -1,11 +1,20 @@
+use std::sync::OnceLock;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to the hard one: each container costs the daemon a few descriptors.
-pub(crate) fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(current = ?limit.current, wanted = ?limit.maximum, "setrlimit NOFILE: {error}; many pods may not fit");
+/// As it was when the program started. The engine raises it, and gives it to containers as it was.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// To be called before the engine is opened.
+pub(crate) fn remember_open_files() {
+    OPEN_FILES.get_or_init(|| getrlimit(Resource::Nofile));
+}
+
+/// Makes it what it was, for a program that is executed next.
+pub(crate) fn restore_open_files() {
+    if let Some(limit) = OPEN_FILES.get() {
+        // Lowering is always allowed.
+        let _ = setrlimit(Resource::Nofile, *limit);
     }
 }
 

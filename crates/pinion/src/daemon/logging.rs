@@ -1,20 +1,37 @@
 use std::io::stderr;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, Registry, fmt, layer::SubscriberExt, reload, util::SubscriberInitExt};
 
 use super::config::{Log, LogFormat};
 use crate::Failure;
 
+/// Changes what is traced.
+pub(crate) struct Control(reload::Handle<EnvFilter, Registry>);
+
+impl Control {
+    /// Traces this much from now on.
+    pub(crate) fn set_level(&self, level: &str) -> Result<(), Failure> {
+        self.0.reload(filter(level)?).map_err(|error| Failure::daemon(format!("log level {level:?}: {error}")))
+    }
+}
+
+fn filter(level: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(directives(level)).map_err(|error| Failure::daemon(format!("log level {level:?}: {error}")))
+}
+
 /// From here on, what is traced goes to standard error.
-pub(crate) fn start(log: &Log) -> Result<(), Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::daemon(format!("log level {:?}: {error}", log.level));
-    let filter = EnvFilter::try_new(directives(&log.level)).map_err(|error| wrong(&error))?;
-    let lines = tracing_subscriber::fmt().with_writer(stderr).with_env_filter(filter);
+pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
+    let (filter, handle) = reload::Layer::new(filter(&log.level)?);
+    let lines = fmt::layer().with_writer(stderr);
+    let registry = tracing_subscriber::registry().with(filter);
     let started = match log.format {
-        LogFormat::Human => lines.with_ansi(rustix::termios::isatty(stderr())).with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Human => {
+            registry.with(lines.with_ansi(rustix::termios::isatty(stderr())).with_target(false)).try_init()
+        }
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
-    started.map_err(|error| wrong(&error))
+    started.map_err(|error| Failure::daemon(format!("start the log: {error}")))?;
+    Ok(Control(handle))
 }
 
 /// Crates of ours: a bare level is meant for them. Those below (HTTP/2 frames, netlink) say more than anyone reads.

@@ -2,42 +2,81 @@
 //!
 //! ```text
 //! configuration → log → limits → lock → monitor program → engine (recovers what runs) → socket → READY=1 → requests
+//!                                                                                          │
+//!               SIGTERM, SIGINT: answers what runs, ends; containers go on ◀───────────────┤
+//!               SIGHUP, a changed file: reload.rs takes up the configuration ◀─────────────┤
+//!               SIGUSR2, `pinion upgrade`: reexec.rs, the installed program goes on ◀──────┘
 //! ```
 //!
 //! Up to the lock nothing is made on disk, so that a daemon that cannot start leaves nothing behind.
 
 pub(crate) mod config;
+mod engine;
+mod handed;
 mod limits;
+mod live;
 mod lock;
 mod logging;
 mod monitor;
 mod notify;
+mod reexec;
+mod reload;
 mod socket;
+mod source;
+mod tasks;
+mod watch;
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{future::Future, os::unix::net::UnixListener, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::timeout,
 };
 
 use crate::Failure;
-use config::Config;
+use config::{Config, Layers};
+use engine::{engine_config, streaming_options};
+use handed::Handed;
+use live::{Answering, Live};
+pub(crate) use source::Source;
 
-/// How long requests that run may take once the daemon was told to end. Containers go on all the same.
-const LAST_REQUESTS: Duration = Duration::from_secs(5);
 /// Most threads that serve requests: the engine's work is the kernel's, more threads only cost memory.
 const THREADS_MAX: usize = 8;
 
+/// How a daemon ends.
+enum Ended {
+    /// For good.
+    Over,
+    /// For the installed program, which is to listen on this.
+    GivesWay(UnixListener),
+}
+
+/// What the daemon is started with.
+struct Start {
+    source: Source,
+    loaded: (Config, Layers),
+    log: logging::Control,
+    handed: Handed,
+}
+
 /// Runs the daemon until it is told to end.
-pub(crate) fn serve(config: Config) -> Result<(), Failure> {
-    logging::start(&config.log)?;
-    on_threads(config, run)
+pub(crate) fn serve(source: Source) -> Result<(), Failure> {
+    let handed = Handed::take();
+    reexec::remember();
+    let loaded = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
+    let log = logging::start(&loaded.0.log)?;
+    let config = loaded.0.clone();
+    let start = Start { source, loaded, log, handed };
+    match on_threads(&config, async |monitor| run(start, monitor).await)? {
+        Ended::Over => Ok(()),
+        Ended::GivesWay(listener) => Err(reexec::become_installed(&listener)),
+    }
 }
 
 /// Takes away all that a daemon with this configuration made. It must have ended.
-pub(crate) fn reset(config: Config) -> Result<(), Failure> {
-    on_threads(config, async |config, monitor| {
+pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
+    let (config, _) = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
+    on_threads(&config, async |monitor| {
         let engine = pod::Engine::open(engine_config(&config, monitor)).await;
         let outcome = match engine {
             Ok(engine) => engine.reset().await,
@@ -47,8 +86,8 @@ pub(crate) fn reset(config: Config) -> Result<(), Failure> {
     })
 }
 
-fn on_threads(config: Config, work: impl AsyncFnOnce(Config, PathBuf) -> Result<(), Failure>) -> Result<(), Failure> {
-    limits::raise_open_files();
+fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, Failure>) -> Result<T, Failure> {
+    limits::remember_open_files();
     limits::bound_memory();
     let monitor = monitor::find(config.monitor.as_deref())?;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(THREADS_MAX);
@@ -58,96 +97,84 @@ fn on_threads(config: Config, work: impl AsyncFnOnce(Config, PathBuf) -> Result<
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
     let _lock = lock::Lock::take(&config.state_dir)?;
-    runtime.block_on(work(config, monitor))?;
+    let done = runtime.block_on(work(monitor))?;
     // Blocking work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(())
+    Ok(done)
 }
 
-async fn run(config: Config, monitor: PathBuf) -> Result<(), Failure> {
+async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
+    let Start { source, loaded, log, handed } = start;
+    let config = loaded.0.clone();
     let mut stop = Box::pin(told_to_end()?);
+    // From the start: either would end a process that does not catch it.
+    let (hangup, mut replace) = (caught(SignalKind::hangup())?, caught(SignalKind::user_defined2())?);
     tracing::info!(version = cri::RUNTIME_VERSION, state = %config.state_dir.display(), data = %config.data_dir.display(), "starting");
-    let open = pod::Engine::open(engine_config(&config, monitor));
+    let open = pod::Engine::open(engine_config(&config, monitor.clone()));
     let engine = tokio::select! {
         engine = open => engine.map_err(|error| Failure::daemon(error.to_string()))?,
         signal = &mut stop => {
             tracing::info!(signal, "ended while starting");
-            return Ok(());
+            return Ok(Ended::Over);
         }
     };
-    let listener = socket::listen(&config.socket)?;
+    let streaming = cri::Streaming::bind(streaming_options(&config), engine.clone());
+    let streaming = streaming.await.map_err(|error| Failure::daemon(error.to_string()))?;
+    let listener = match handed.listener(&config.socket) {
+        Some(listener) => listener,
+        None => socket::listen(&config.socket)?,
+    };
+    let accepting = socket::accepting(&listener)?;
+    let live = Arc::new(Live::new(engine.clone(), log, source, loaded));
     tracing::info!(socket = %config.socket.display(), pid = std::process::id(), "ready");
+    let kept = notify::store(&listener);
     notify::ready();
     let (tell, told) = tokio::sync::oneshot::channel();
-    let mut served = tokio::spawn(cri::serve(listener, engine, facts(&config), async {
+    let answering = Arc::new(Answering(Arc::clone(&live)));
+    let mut served = tokio::spawn(cri::serve(accepting, engine, streaming, answering, async {
         // A dropped sender means the same as a sent word.
         let _: Result<(), _> = told.await;
     }));
-    let ended = tokio::select! {
-        ended = &mut served => Some(ended),
+    let tasks = tasks::spawn(&live, hangup, monitor);
+    let (ended, gives_way) = tokio::select! {
+        ended = &mut served => (Some(ended), false),
+        why = live.gives_way(&mut replace) => {
+            tracing::info!(why, "giving way to the installed program; containers go on");
+            notify::reloading();
+            let _ = tell.send(());
+            (timeout(live.config().upgrade.grace, &mut served).await.ok(), true)
+        }
         signal = &mut stop => {
             tracing::info!(signal, "ending; containers go on");
             notify::stopping();
             let _ = tell.send(());
-            timeout(LAST_REQUESTS, &mut served).await.ok()
+            (timeout(live.config().upgrade.grace, &mut served).await.ok(), false)
         }
     };
-    socket::remove(&config.socket);
+    drop(tasks);
+    // A socket that the service manager keeps is for the next daemon.
+    if !gives_way && !kept {
+        socket::remove(&config.socket);
+    }
     match ended {
-        None => tracing::info!(after = ?LAST_REQUESTS, "requests were left unanswered"),
+        None => tracing::info!(after = ?live.config().upgrade.grace, "requests were left unanswered"),
         Some(Ok(served)) => served.map_err(|error| Failure::daemon(error.to_string()))?,
         Some(Err(panic)) => return Err(Failure::daemon(format!("serve: {panic}"))),
     }
-    Ok(())
+    Ok(if gives_way { Ended::GivesWay(listener) } else { Ended::Over })
 }
 
-/// What `pinion info` tells of this program.
-fn facts(config: &Config) -> serde_json::Value {
-    serde_json::json!({"socket": config.socket, "stateDir": config.state_dir, "dataDir": config.data_dir, "cgroupParent": config.cgroup_parent})
+fn caught(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::daemon(format!("catch signal {}: {error}", kind.as_raw_value())))
 }
 
 /// Resolves with the name of the signal that asks for the end.
 fn told_to_end() -> Result<impl Future<Output = &'static str>, Failure> {
-    let wrong = |error| Failure::daemon(format!("catch SIGTERM and SIGINT: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
+    let (mut terminate, mut interrupt) = (caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
         }
     })
-}
-
-fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
-    let network = &config.network;
-    let registries = &config.registries;
-    pod::Config {
-        state_dir: config.state_dir.clone(),
-        data_dir: config.data_dir.clone(),
-        monitor,
-        netns_dir: config.netns_dir.clone(),
-        default_cgroup_parent: config.cgroup_parent.clone(),
-        registries: pod::Registries {
-            mirrors: registries.mirrors.clone(),
-            plain_http: registries.plain_http.clone(),
-            default_registry: Some(registries.default_registry.clone()),
-            max_layer_bytes: Some(registries.max_layer_bytes),
-            config_dir: Some(registries.config_dir.clone()),
-            auth_file: registries.auth_file.clone(),
-        },
-        network: pod::NetworkConfig {
-            cni_conf_dir: network.cni_conf_dir.clone(),
-            cni_bin_dirs: network.cni_bin_dirs.clone(),
-            state_dir: config.state_dir.clone(),
-            bridge: network.bridge.clone(),
-            subnet: network.subnet.clone(),
-            subnet6: network.subnet6.clone(),
-        },
-        netns_pool: network.pool,
-        default_runtime_handler: String::new(),
-        cdi_dirs: config.cdi.dirs.clone(),
-        device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
-        log_line_max: config.containers.log_line_max,
-    }
 }

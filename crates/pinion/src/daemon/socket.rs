@@ -1,10 +1,11 @@
 use std::{
     fs::{self, DirBuilder, Permissions},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::{
+        fs::{DirBuilderExt, PermissionsExt},
+        net::UnixListener,
+    },
     path::Path,
 };
-
-use tokio::net::UnixListener;
 
 use crate::Failure;
 
@@ -30,6 +31,14 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     Ok(listener)
 }
 
+/// For requests. The listener stays with the caller: as long as anybody holds it, who connects waits and is not refused.
+pub(crate) fn accepting(listener: &UnixListener) -> Result<tokio::net::UnixListener, Failure> {
+    let wrong = |error: std::io::Error| Failure::daemon(format!("listen: {error}"));
+    let accepting = listener.try_clone().map_err(wrong)?;
+    accepting.set_nonblocking(true).map_err(wrong)?;
+    tokio::net::UnixListener::from_std(accepting).map_err(wrong)
+}
+
 /// Takes the socket away, so that a client is told at once that no daemon answers.
 pub(crate) fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
@@ -46,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_dead_daemons_socket_is_replaced_by_one_for_root_alone() {
+    #[test]
+    fn a_dead_daemons_socket_is_replaced_by_one_for_root_alone() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("run/x.sock");
         drop(listen(&path).expect("first"));

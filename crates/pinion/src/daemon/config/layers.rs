@@ -106,6 +106,11 @@ impl Layers {
         Ok(layers)
     }
 
+    /// Where each value that a file says was said.
+    pub(super) fn places(&self) -> BTreeMap<Vec<String>, String> {
+        self.values.iter().map(|(path, value)| (path.clone(), value.at.to_string())).collect()
+    }
+
     fn read(&mut self, path: &Path, may_lack: bool) -> Result<(), ConfigError> {
         let wrong = |error: &dyn fmt::Display| ConfigError(format!("read configuration {}: {error}", path.display()));
         match fs::metadata(path) {

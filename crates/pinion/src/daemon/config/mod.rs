@@ -14,6 +14,7 @@
 
 mod layers;
 mod reader;
+mod show;
 mod value;
 mod whole;
 
@@ -26,7 +27,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use layers::Layers;
+pub(crate) use layers::{Layers, folder_of};
 use reader::Reader;
 
 /// The embedded defaults, with a comment on every key: what `pinion config default` prints.
@@ -180,6 +181,7 @@ impl Config {
     }
 
     /// Checks a text; `name` stands for it in messages.
+    #[cfg(test)]
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         Self::of(Layers::of_text(name, text)?)
     }

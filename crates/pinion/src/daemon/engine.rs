@@ -1,0 +1,55 @@
+//! The configuration in the engine's words.
+
+use std::path::PathBuf;
+
+use super::config::Config;
+
+/// All of it.
+pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
+    let network = &config.network;
+    let pod::Changeable { registries, netns_pool, cdi_dirs } = changeable(config);
+    pod::Config {
+        state_dir: config.state_dir.clone(),
+        data_dir: config.data_dir.clone(),
+        monitor,
+        netns_dir: config.netns_dir.clone(),
+        default_cgroup_parent: config.cgroup_parent.clone(),
+        registries,
+        network: pod::NetworkConfig {
+            cni_conf_dir: network.cni_conf_dir.clone(),
+            cni_bin_dirs: network.cni_bin_dirs.clone(),
+            state_dir: config.state_dir.clone(),
+            bridge: network.bridge.clone(),
+            subnet: network.subnet.clone(),
+            subnet6: network.subnet6.clone(),
+        },
+        netns_pool,
+        default_runtime_handler: String::new(),
+        cdi_dirs,
+        device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
+        log_line_max: config.containers.log_line_max,
+    }
+}
+
+/// What a running engine can take up.
+pub(super) fn changeable(config: &Config) -> pod::Changeable {
+    let registries = &config.registries;
+    pod::Changeable {
+        registries: pod::Registries {
+            mirrors: registries.mirrors.clone(),
+            plain_http: registries.plain_http.clone(),
+            default_registry: Some(registries.default_registry.clone()),
+            max_layer_bytes: Some(registries.max_layer_bytes),
+            config_dir: Some(registries.config_dir.clone()),
+            auth_file: registries.auth_file.clone(),
+        },
+        netns_pool: config.network.pool,
+        cdi_dirs: config.cdi.dirs.clone(),
+    }
+}
+
+/// Where and how sessions are served.
+pub(super) fn streaming_options(config: &Config) -> cri::StreamingOptions {
+    let super::config::Streaming { address, idle_timeout } = config.streaming;
+    cri::StreamingOptions { address, idle_timeout, ..cri::StreamingOptions::default() }
+}

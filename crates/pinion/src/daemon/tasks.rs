@@ -1,0 +1,47 @@
+//! What goes on beside the answering of requests.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{signal::unix::Signal, task::JoinSet, time::timeout};
+
+use super::{config::MonitorUpgrade, live::Live, notify, reload};
+
+/// How long the engine may take to say how it is before the service manager hears nothing.
+const ALIVE: Duration = Duration::from_secs(10);
+/// How often the line of status is told where no watchdog wants it more often.
+const STATUS: Duration = Duration::from_secs(60);
+
+/// All of it; ends with the returned set.
+pub(super) fn spawn(live: &Arc<Live>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(reload::on_request(Arc::clone(live), hangup));
+    tasks.spawn(signs_of_life(Arc::clone(live)));
+    if live.config().upgrade.monitor == MonitorUpgrade::Auto {
+        tasks.spawn(upgrade_monitor(Arc::clone(live), monitor));
+    }
+    tasks
+}
+
+/// The monitor that runs may be of an earlier installation.
+async fn upgrade_monitor(live: Arc<Live>, program: PathBuf) {
+    match live.engine.upgrade_monitor(&program).await {
+        Ok(now) if now.upgraded => tracing::info!(version = now.version, pid = now.pid, "the monitor was upgraded"),
+        Ok(_) => {}
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
+/// Tells the service manager that the daemon is alive, as long as its engine answers.
+async fn signs_of_life(live: Arc<Live>) {
+    let every = notify::watchdog().map_or(STATUS, |wanted| wanted / 3);
+    loop {
+        if let Ok(status) = timeout(ALIVE, live.engine.status()).await {
+            notify::alive();
+            let (pods, containers) = (live.engine.sandboxes().len(), live.engine.containers().len());
+            let trouble = [status.runtime, status.network].into_iter().find(|part| !part.ready);
+            let trouble = trouble.map_or_else(String::new, |part| format!("; {}: {}", part.reason, part.message));
+            notify::status(&format!("{pods} pods, {containers} containers{trouble}"));
+        }
+        tokio::time::sleep(every).await;
+    }
+}
