@@ -29,4 +29,6 @@ pub struct Config {
     pub device_ownership_from_security_context: bool,
     /// Longest piece of a line of a container's log, bytes.
     pub log_line_max: u32,
+    /// As many bytes of each stream of an `ExecSync` are kept; the rest is read and dropped.
+    pub exec_sync_output_max: usize,
 }

@@ -50,27 +50,53 @@ enum End {
     Container(watch::Receiver<Arc<ContainerRecord>>),
 }
 
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    /// It was killed for want of memory.
+    pub(crate) oom_killed: bool,
+}
+
 /// A command that is killed, with all it started, when nobody has its session any more.
 pub(crate) struct Command {
     id: String,
     engine: Weak<Inner>,
-    code: watch::Receiver<Option<Result<i32, Error>>>,
+    ended: watch::Receiver<Option<Result<Ended, Error>>>,
 }
 
 impl Command {
     pub(crate) fn new(engine: &Arc<Inner>, id: String, mut wait: ExecWait) -> Self {
-        let (sender, code) = watch::channel(None);
+        let (sender, ended) = watch::channel(None);
         tokio::spawn(async move {
-            let ended = wait.ended().await.map(|code| code.unwrap_or(UNKNOWN));
+            let ended = wait.ended().await;
+            let ended = ended.map(|(code, oom_killed)| Ended { code: code.unwrap_or(UNKNOWN), oom_killed });
             let _ = sender.send(Some(ended));
         });
-        Self { id, engine: Arc::downgrade(engine), code }
+        Self { id, engine: Arc::downgrade(engine), ended }
+    }
+}
+
+impl Command {
+    /// Resolves when it ended.
+    pub(crate) async fn ended(&self) -> Result<Ended, Error> {
+        let lost = || Error::unavailable("its end can no longer be watched");
+        let mut ended = self.ended.clone();
+        let ended = ended.wait_for(Option::is_some).await.map_err(|_| lost())?;
+        ended.clone().unwrap_or_else(|| Err(lost()))
+    }
+
+    /// Kills it with all it started, and resolves when nothing of it is left.
+    pub(crate) async fn kill(&self) -> Result<(), Error> {
+        let Some(engine) = self.engine.upgrade() else { return Ok(()) };
+        engine.monitor.swept(&self.id).await?;
+        self.ended().await.map(drop)
     }
 }
 
 impl Drop for Command {
     fn drop(&mut self) {
-        if self.code.borrow().is_some() {
+        if self.ended.borrow().is_some() {
             return;
         }
         let (Some(engine), Ok(runtime)) = (self.engine.upgrade(), tokio::runtime::Handle::try_current()) else {
@@ -80,7 +106,7 @@ impl Drop for Command {
     }
 }
 
-async fn kill(monitor: Monitor, id: String) {
+pub(crate) async fn kill(monitor: Monitor, id: String) {
     let target = Target::Exec(id);
     if let Err(error) = monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await {
         tracing::warn!("end a command whose client left: {error}");
@@ -94,14 +120,6 @@ impl SessionControl {
 
     pub(crate) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, terminal: Option<OwnedFd>) -> Self {
         Self { target: End::Container(watch), terminal: terminal.map(Arc::new) }
-    }
-
-    /// Kills a command with all it started; nothing for a container.
-    pub(crate) async fn kill(&self) -> Result<(), Error> {
-        let End::Command(command) = &self.target else { return Ok(()) };
-        let Some(engine) = command.engine.upgrade() else { return Ok(()) };
-        let target = Target::Exec(command.id.clone());
-        engine.monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await
     }
 
     /// Changes the window size of the session's terminal; without one nothing happens.
@@ -121,11 +139,7 @@ impl SessionControl {
     pub async fn wait(&self) -> Result<i32, Error> {
         let lost = || Error::unavailable("its end can no longer be watched");
         match &self.target {
-            End::Command(command) => {
-                let mut code = command.code.clone();
-                let ended = code.wait_for(Option::is_some).await.map_err(|_| lost())?;
-                ended.clone().unwrap_or_else(|| Err(lost()))
-            }
+            End::Command(command) => Ok(command.ended().await?.code),
             End::Container(watch) => {
                 let mut watch = watch.clone();
                 let ended = watch.wait_for(|record| record.phase == ContainerPhase::Exited).await;

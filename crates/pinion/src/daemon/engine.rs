@@ -28,6 +28,7 @@ pub(super) fn engine_config(config: &Config, monitor: PathBuf) -> pod::Config {
         cdi_dirs,
         device_ownership_from_security_context: config.containers.device_ownership_from_security_context,
         log_line_max: config.containers.log_line_max,
+        exec_sync_output_max: config.containers.exec_sync_output_max,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     engine::{Inner, blocking, detached},
     error::failed,
     identifier, process,
-    session::{Attached, Command, Input, Output, SessionControl, TerminalStream},
+    session::{self, Attached, Command, Input, Output, SessionControl, TerminalStream},
 };
 
 /// A command that runs, and our ends of its streams. It is killed when this is dropped before its end.
@@ -65,11 +65,36 @@ pub(crate) async fn run(
     container: &Arc<Container>,
     request: ExecRequest,
 ) -> Result<Running, Error> {
-    let (engine, container) = (Arc::clone(engine), Arc::clone(container));
-    detached(async move { start(&engine, &container, request).await }).await
+    let (of, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
+    let mut begun = Begun { engine, id: Some(id.clone()) };
+    let started = detached(async move { start(&of, &container, request, id).await }).await;
+    if started.is_ok() {
+        begun.id = None;
+    }
+    started
 }
 
-async fn start(engine: &Arc<Inner>, container: &Arc<Container>, request: ExecRequest) -> Result<Running, Error> {
+/// A command whose start is not answered yet. In a frozen container it never is: who does not wait any longer has it
+/// killed, so that it does not run when the container thaws.
+struct Begun<'a> {
+    engine: &'a Arc<Inner>,
+    id: Option<String>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(session::kill(self.engine.monitor.clone(), id));
+        }
+    }
+}
+
+async fn start(
+    engine: &Arc<Inner>,
+    container: &Arc<Container>,
+    request: ExecRequest,
+    id: String,
+) -> Result<Running, Error> {
     let told = |e: Error| e.during(format_args!("exec in container {}", container.id()));
     if !container.is_running() {
         return Err(told(Error::state("it does not run")));
@@ -97,7 +122,6 @@ async fn start(engine: &Arc<Inner>, container: &Arc<Container>, request: ExecReq
             }
         }
     }
-    let id = identifier::fresh()?;
     let exec = Exec { exec: id.clone(), container: container.id().to_owned(), process };
     let started = engine.monitor.exec(exec, attachments).instrument(debug_span!("exec")).await;
     let (wait, terminal, warnings) = started.map_err(told)?;

@@ -1,19 +1,36 @@
 //! `ExecSync`: a command run to its end, its output kept to a bound, its time limited.
+//!
+//! What the command left running when it ended by itself lives on in the container, as under other engines; it does not
+//! hold the answer. At the deadline everything that the command started is killed and gone before the answer, also what
+//! made itself a daemon: it cannot leave the command's cgroup.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rustix::fd::OwnedFd;
-use tokio::{io::AsyncReadExt, net::unix::pipe::Receiver, time::timeout};
+use tokio::{net::unix::pipe::Receiver, time::timeout};
 
-use super::{ExecOutput, ExecRequest, UserChoice, exec};
-use crate::{Error, ErrorKind, engine::Inner, error::failed, session::SessionControl};
+use super::{Container, ExecOutput, ExecRequest, UserChoice, exec};
+use crate::{
+    Error, ErrorKind, clock,
+    engine::Inner,
+    error::failed,
+    session::{Command, Ended},
+};
 
-/// Most output that is kept, of each stream; what is more is read and dropped.
-const MOST: usize = 16 << 20;
 /// How long output is waited for after the command ended: a process it left behind may hold the pipe for ever.
 const DRAIN: Duration = Duration::from_millis(100);
-/// How long what was killed may take to end.
-const KILLED: Duration = Duration::from_secs(10);
+/// How long what was killed at the deadline may take to end before it is answered all the same: in a frozen container, or
+/// in the kernel, it does not.
+const KILLED: Duration = Duration::from_secs(2);
+/// As much is read at once.
+const PIECE: usize = 16 << 10;
+/// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
+const LEFT: usize = 1 << 20;
+const SIGKILLED: i32 = 128 + 9;
 
 pub(crate) async fn exec_sync(
     engine: &Arc<Inner>,
@@ -22,7 +39,31 @@ pub(crate) async fn exec_sync(
     limit: Duration,
 ) -> Result<ExecOutput, Error> {
     let container = engine.container(id)?;
-    let request = ExecRequest {
+    let begin = Instant::now();
+    let late = |more: &str| {
+        let message = format!("exec in container {}: not done within {limit:?}; {more}", container.id());
+        Error::new(ErrorKind::DeadlineExceeded, message)
+    };
+    let until_end = if limit.is_zero() { Duration::MAX } else { limit };
+    let running = timeout(until_end, exec::run(engine, &container, request(command))).await;
+    let Ok(running) = running else {
+        return Err(late("it could not even begin: the container, or the machine, stands still"));
+    };
+    let mut running = running?;
+    let most = engine.config.exec_sync_output_max;
+    let outputs = (Gathered::of(running.stdout.take(), most)?, Gathered::of(running.stderr.take(), most)?);
+    match timeout(until_end.saturating_sub(begin.elapsed()), finish(&running.command, outputs)).await {
+        Ok(output) => told(engine, &container, output?),
+        Err(_) => match timeout(KILLED, running.command.kill()).await {
+            Ok(Ok(())) => Err(late("it was killed with all it started")),
+            Ok(Err(error)) => Err(late(&format!("killing it: {error}"))),
+            Err(_) => Err(late("it was killed and does not end: its container is frozen, or it hangs in the kernel")),
+        },
+    }
+}
+
+fn request(command: Vec<String>) -> ExecRequest {
+    ExecRequest {
         env: Vec::new(),
         working_dir: None,
         user: UserChoice::Image,
@@ -32,71 +73,97 @@ pub(crate) async fn exec_sync(
         stdout: true,
         stderr: true,
         size: None,
-    };
-    let mut running = exec::run(engine, &container, request).await?;
-    let outputs = (Gathered::of(running.stdout.take())?, Gathered::of(running.stderr.take())?);
-    let control = SessionControl::command(running.command, None);
-    let limit = if limit.is_zero() { Duration::MAX } else { limit };
-    match timeout(limit, finish(&control, outputs)).await {
-        Ok(output) => output,
-        Err(_) => {
-            kill(&control).await?;
-            Err(Error::new(
-                ErrorKind::DeadlineExceeded,
-                format!("exec in container {}: not done within {limit:?}; it was killed", container.id()),
-            ))
-        }
     }
 }
 
 /// Reads until the command ended, then what is left.
-async fn finish(control: &SessionControl, outputs: (Gathered, Gathered)) -> Result<ExecOutput, Error> {
+async fn finish(command: &Command, outputs: (Gathered, Gathered)) -> Result<(Ended, Gathered, Gathered), Error> {
     let (mut out, mut err) = outputs;
-    let code = {
+    let ended = {
         let reading = async {
             tokio::join!(out.read(), err.read());
         };
         tokio::pin!(reading);
         tokio::select! {
-            code = control.wait() => {
-                // All that it wrote itself is in the pipes already.
+            ended = command.ended() => {
                 let _ = timeout(DRAIN, reading).await;
-                code?
+                ended?
             }
-            () = &mut reading => control.wait().await?,
+            () = &mut reading => command.ended().await?,
         }
     };
-    Ok(ExecOutput { stdout: out.bytes, stderr: err.bytes, exit_code: code })
+    // All that it wrote itself is in the pipes: on a busy machine more than was read meanwhile.
+    out.read_what_is_there();
+    err.read_what_is_there();
+    Ok((ended, out, err))
 }
 
-/// Everything that it started, and waits until it is reaped.
-async fn kill(control: &SessionControl) -> Result<(), Error> {
-    control.kill().await?;
-    match timeout(KILLED, control.wait()).await {
-        Ok(ended) => ended.map(drop),
-        Err(_) => Err(Error::internal("exec: it was killed at its deadline and does not end")),
+/// The answer; a command that was killed for want of memory says so.
+fn told(
+    engine: &Inner,
+    container: &Container,
+    (ended, out, mut err): (Ended, Gathered, Gathered),
+) -> Result<ExecOutput, Error> {
+    if ended.code == SIGKILLED && (ended.oom_killed || container.has_new_oom_kill(engine)) {
+        let now = clock::now();
+        container.part("a command (exec) was killed: out of memory".into(), now, now, "");
+        err.bytes.extend_from_slice(b"\npinion: the command was killed: the container was out of memory\n");
     }
+    Ok(ExecOutput { stdout: out.bytes, stderr: err.bytes, exit_code: ended.code })
 }
 
 /// One stream, to a bound.
 struct Gathered {
     pipe: Option<Receiver>,
     bytes: Vec<u8>,
+    most: usize,
 }
 
 impl Gathered {
-    fn of(pipe: Option<OwnedFd>) -> Result<Self, Error> {
+    fn of(pipe: Option<OwnedFd>, most: usize) -> Result<Self, Error> {
         let pipe = pipe.map(Receiver::from_owned_fd).transpose().map_err(failed("read a pipe"))?;
-        Ok(Self { pipe, bytes: Vec::new() })
+        Ok(Self { pipe, bytes: Vec::new(), most })
     }
 
     /// To the end of the stream.
     async fn read(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return };
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
-            let room = MOST - self.bytes.len();
-            self.bytes.extend_from_slice(&buffer[..n.min(room)]);
+        while let Some(pipe) = &self.pipe {
+            if pipe.readable().await.is_err() {
+                self.pipe = None;
+                return;
+            }
+            self.piece();
         }
+    }
+
+    /// Until the pipe is empty, without waiting; who goes on writing is not followed for ever.
+    fn read_what_is_there(&mut self) {
+        let mut left = LEFT;
+        while let Some(length) = self.piece() {
+            left = left.saturating_sub(length);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// As much as is there at once; none: nothing, or the stream is at its end.
+    fn piece(&mut self) -> Option<usize> {
+        let pipe = self.pipe.as_ref()?;
+        let length = if self.bytes.len() < self.most {
+            self.bytes.reserve(PIECE);
+            pipe.try_read_buf(&mut self.bytes)
+        } else {
+            // Read all the same: a command that cannot write would never end.
+            pipe.try_read(&mut [0; PIECE])
+        };
+        self.bytes.truncate(self.most);
+        match length {
+            Ok(0) => self.pipe = None,
+            Ok(length) => return Some(length),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.pipe = None,
+        }
+        None
     }
 }

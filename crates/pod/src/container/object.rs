@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use cgroup::{Group, GroupPath};
@@ -116,6 +119,8 @@ pub(crate) struct Container {
     pub(crate) busy: Arc<tokio::sync::Mutex<()>>,
     /// Its stop signal was sent: those who stop it again only wait.
     pub(crate) asked: AtomicBool,
+    /// How many of its processes the OOM killer had ended, when somebody asked.
+    oom_kills: AtomicU64,
     /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
     pub(crate) reaped: OnceLock<i32>,
     record: watch::Sender<Arc<ContainerRecord>>,
@@ -130,6 +135,7 @@ impl Container {
             metadata,
             busy: Arc::default(),
             asked: AtomicBool::new(false),
+            oom_kills: AtomicU64::new(0),
             reaped: OnceLock::new(),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
@@ -238,6 +244,12 @@ impl Container {
         let path = GroupPath::parse(&self.metadata.cgroup).map_err(failed(&told))?;
         let opened = Group::open(&engine.trees, &path).map_err(failed(&told))?;
         Ok(self.group.get_or_init(|| opened))
+    }
+
+    /// Whether the OOM killer ended a process of it since this was asked last.
+    pub(crate) fn has_new_oom_kill(&self, engine: &Inner) -> bool {
+        let kills = self.group(engine).map_or(0, Group::oom_kills);
+        self.oom_kills.swap(kills, Ordering::AcqRel) < kills
     }
 
     /// Set up and not ended: its streams are there, whether or not its program runs yet.

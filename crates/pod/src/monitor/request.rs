@@ -1,6 +1,9 @@
 //! The requests, typed: what goes out, what comes back, and what is taken into custody on the way.
 
-use std::sync::{PoisonError, atomic::Ordering};
+use std::{
+    sync::{PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use monitor_api::{
     Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
@@ -46,13 +49,14 @@ pub(crate) struct ExecWait {
 }
 
 impl ExecWait {
-    /// Its exit code; `None` where it cannot be known. When the monitor died meanwhile, the kernel is asked.
-    pub(crate) async fn ended(&mut self) -> Result<Option<i32>, Error> {
+    /// Its exit code (`None` where it cannot be known), and whether it was killed for want of memory. When the monitor
+    /// died meanwhile, the kernel is asked.
+    pub(crate) async fn ended(&mut self) -> Result<(Option<i32>, bool), Error> {
         match (&mut self.exited).await {
-            Ok(status) => Ok(status.code),
+            Ok(status) => Ok((status.code, status.oom_killed)),
             Err(_) => {
                 process::ended(&self.pidfd).await?;
-                Ok(process::exit_code(&self.pidfd))
+                Ok((process::exit_code(&self.pidfd), false))
             }
         }
     }
@@ -136,6 +140,22 @@ impl Monitor {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         }
         started
+    }
+
+    /// Resolves when nothing of a command is left, which was killed with all it started.
+    pub(crate) async fn swept(&self, exec: &str) -> Result<(), Error> {
+        /// The kernel ends who was killed; nobody is woken by the last one.
+        const APART: Duration = Duration::from_millis(2);
+        let request = || {
+            let target = Target::Exec(exec.to_owned());
+            Request::Kill(Kill { target, signal: rustix::process::Signal::KILL.as_raw(), scope: KillScope::All })
+        };
+        loop {
+            match self.repeat(request, || Ok(Attachments::new())).await {
+                Ok(()) => tokio::time::sleep(APART).await,
+                outcome => return gone_is_fine(outcome),
+            }
+        }
     }
 
     /// Copies output from now on to these pipes.

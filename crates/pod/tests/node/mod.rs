@@ -128,6 +128,7 @@ impl Node {
             cdi_dirs: vec![dir.join("cdi-etc"), dir.join("cdi-run")],
             device_ownership_from_security_context: false,
             log_line_max: 16 << 10,
+            exec_sync_output_max: 16 << 20,
         };
         Self { dir, config, mounts: mounts(), _owned: owned }
     }
