@@ -17,7 +17,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{MemfdFlags, memfd_create},
     io::Errno,
     process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid},
@@ -49,7 +49,48 @@ struct Hook {
     timeout: Option<Duration>,
 }
 
+/// When hooks are run by the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// prestart and createRuntime: the first that fails ends it.
+    Create,
+    /// poststart: each is run.
+    Started,
+    /// poststop: each is run.
+    Stopped,
+}
+
 impl Hooks {
+    /// All of a moment, for who can be told to give up: when nobody holds the other end of `caller` any more, what runs is
+    /// killed and the rest is left out. `state` has the container's pid.
+    ///
+    /// # Errors
+    /// Those that failed; of [`Moment::Create`] the first.
+    pub fn run(&self, moment: Moment, state: &oci::State, caller: BorrowedFd<'_>) -> Result<(), Vec<Error>> {
+        let steps: &[(&[Hook], oci::Status)] = match moment {
+            Moment::Create => &[(&self.prestart, oci::Status::Created), (&self.create_runtime, oci::Status::Creating)],
+            Moment::Started => &[(&self.poststart, oci::Status::Running)],
+            Moment::Stopped => &[(&self.poststop, oci::Status::Stopped)],
+        };
+        let mut failed = Vec::new();
+        for (hook, status) in steps.iter().flat_map(|(hooks, status)| hooks.iter().map(|hook| (hook, *status))) {
+            failed.extend(hook.run_for(state, status, Some(caller)).err());
+            if moment == Moment::Create && !failed.is_empty() {
+                break;
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    /// Whether there are any for this moment.
+    pub fn has(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::Create => self.in_runtime(),
+            Moment::Started => !self.poststart.is_empty(),
+            Moment::Stopped => !self.poststop.is_empty(),
+        }
+    }
+
     /// Checks them: absolute paths, timeouts of more than nothing.
     ///
     /// # Errors
@@ -142,26 +183,34 @@ fn run_each(hooks: &[Hook], state: &oci::State, status: oci::Status) -> Vec<Erro
 
 impl Hook {
     fn run(&self, state: &oci::State, status: oci::Status) -> Result<(), Error> {
-        self.try_run(&oci::State { status, ..state.clone() })
+        self.run_for(state, status, None)
+    }
+
+    fn run_for(&self, state: &oci::State, status: oci::Status, caller: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        self.try_run(&oci::State { status, ..state.clone() }, caller)
             .map_err(|error| error.within(format!("run {} ({:?})", self.field, self.path)))
     }
 
-    fn try_run(&self, state: &oci::State) -> Result<(), Error> {
+    fn try_run(&self, state: &oci::State, caller: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let input = self.input(state)?;
         let output = memory_file(c"hook-output")?;
         let files = [input.as_fd(), output.as_fd(), output.as_fd()];
         let pid = syscall::spawn::spawn(&self.path, &self.arguments, &self.environment, &files)
             .map_err(|error| Error::system("start it", error))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).during(|| "open its pidfd")?;
-        let in_time = self.wait(&pidfd);
-        if !matches!(in_time, Ok(true)) {
+        let waited = self.wait(&pidfd, caller);
+        if !matches!(waited, Ok(Waited::Ended)) {
             // It leads a group of its own: what it started goes with it.
             let _ = kill_process_group(pid, Signal::KILL);
         }
         let ended = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).during(|| "wait for its end")?;
-        if !in_time? {
-            let seconds = self.timeout.unwrap_or_default().as_secs();
-            return Err(Error::system(format!("it took more than {seconds} s and was killed"), Errno::TIMEDOUT));
+        match waited? {
+            Waited::Ended => {}
+            Waited::Late => {
+                let seconds = self.timeout.unwrap_or_default().as_secs();
+                return Err(Error::system(format!("it took more than {seconds} s and was killed"), Errno::TIMEDOUT));
+            }
+            Waited::Alone => return Err(Error::system("nobody waits for it any more; it was killed", Errno::CANCELED)),
         }
         let how = match ended.and_then(|status| status.exit_status().map(Ok).or(status.terminating_signal().map(Err))) {
             Some(Ok(0)) => return Ok(()),
@@ -182,18 +231,30 @@ impl Hook {
         Ok(file)
     }
 
-    /// Whether it ended in time.
-    fn wait(&self, pidfd: &OwnedFd) -> Result<bool, Error> {
+    /// Until it ends, its time is over, or nobody wants it any more.
+    fn wait(&self, pidfd: &OwnedFd, caller: Option<BorrowedFd<'_>>) -> Result<Waited, Error> {
         let timeout = self.timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 });
+        let mut fds = vec![PollFd::new(pidfd, PollFlags::IN)];
+        // HUP comes unasked.
+        fds.extend(caller.map(|caller| PollFd::from_borrowed_fd(caller, PollFlags::empty())));
         loop {
-            match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], timeout.as_ref()) {
-                Ok(count) => return Ok(count > 0),
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Ok(Waited::Late),
+                Ok(_) if !fds[0].revents().is_empty() => return Ok(Waited::Ended),
+                Ok(_) => return Ok(Waited::Alone),
                 // No signal is handled by who runs hooks; a stop and go on may interrupt.
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::system("wait for its end", errno)),
             }
         }
     }
+}
+
+/// What ended the waiting for a hook.
+enum Waited {
+    Ended,
+    Late,
+    Alone,
 }
 
 fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd, Error> {

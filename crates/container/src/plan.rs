@@ -111,7 +111,9 @@ impl Plan {
     pub(crate) fn open_sources(&mut self) -> Result<(), Error> {
         self.process.connect_agent()?;
         let staging = self.invocation.staging.take();
-        let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New && !self.hooks.before_pivot());
+        let host = self.invocation.host_mounts.take();
+        let staging = if self.hooks.before_pivot() { host } else { staging };
+        let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New);
         // The container's root may not pass every folder on the way, nor sees who joins a namespace the caller's files.
         let other = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
         let all = staging.is_some() || other && self.rights.mounts;

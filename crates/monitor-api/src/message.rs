@@ -196,6 +196,35 @@ pub struct Create {
     pub spec: oci::Spec,
     /// How to write the log.
     pub log: LogOptions,
+    /// Absolute path of a folder of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bundle: String,
+}
+
+/// Hooks of a container that are still to be run, and what they are told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldHooks {
+    /// Those of the runtime's namespaces.
+    pub hooks: oci::Hooks,
+    /// Status and pid are filled in.
+    pub state: oci::State,
+}
+
+impl HeldHooks {
+    /// Of a container with this spec, if there are any.
+    #[must_use]
+    pub fn of(spec: &oci::Spec, id: &str, bundle: &str) -> Option<Box<Self>> {
+        let hooks = spec.hooks.clone()?;
+        let hooks = oci::Hooks { create_container: Vec::new(), start_container: Vec::new(), ..hooks };
+        let state = oci::State {
+            oci_version: spec.oci_version.clone(),
+            id: id.to_owned(),
+            bundle: bundle.to_owned(),
+            annotations: spec.annotations.clone(),
+            ..oci::State::default()
+        };
+        (hooks != oci::Hooks::default()).then(|| Box::new(Self { hooks, state }))
+    }
 }
 
 /// How a container's log is written (CRI log format).
@@ -349,6 +378,9 @@ pub struct Holding {
     pub log: LogOptions,
     /// Where it stands.
     pub state: HoldingState,
+    /// Contract 1.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Box<HeldHooks>>,
 }
 
 /// Where a held object stands.

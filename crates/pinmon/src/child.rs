@@ -14,7 +14,7 @@
 //! A pod init goes from Ready to Starting by itself. What a dead monitor held comes in as Created, Running or Exited.
 
 use container::Nascent;
-use monitor_api::{ExitStatus, Failure, Holding, HoldingState, LogOptions};
+use monitor_api::{ExitStatus, Failure, HeldHooks, Holding, HoldingState, LogOptions};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::{connection::Asked, output::Output, programs::Filter};
@@ -52,6 +52,8 @@ pub(crate) struct Child {
     pub(crate) output: Output,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) filter: Filter,
+    /// Still to be run, where it has any.
+    pub(crate) hooks: Option<Box<HeldHooks>>,
     pub(crate) pod_init: bool,
     pub(crate) stage: Stage,
     pub(crate) warnings: Vec<String>,
@@ -128,6 +130,7 @@ impl Child {
             start_time: self.start_time,
             log: self.log,
             state,
+            hooks: self.hooks.clone(),
         })
     }
 }

@@ -39,6 +39,7 @@ impl Monitor {
             start_time: 0,
             log: LogOptions::default(),
             state: HoldingState::Kept,
+            hooks: None,
         };
         Some(frame(seq, holding, (0..).map(Role::Kept).zip(files.iter().map(AsFd::as_fd)).collect()))
     }

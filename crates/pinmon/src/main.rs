@@ -7,6 +7,7 @@
 //! serve.rs        start: sealed copy, own mount namespace, journal, signals
 //! monitor.rs      what is held, and the loop ──┬─▶ connection.rs ──▶ request/<verb>.rs
 //!                                              ├─▶ setup.rs, child.rs      a container on its way to execve
+//!                                              ├─▶ hooks.rs                programs of the node, run by a child
 //!                                              ├─▶ move_output.rs ──▶ output.rs ──▶ log.rs, attach.rs
 //!                                              ├─▶ upgrade.rs              another program in this process
 //!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
@@ -23,6 +24,7 @@ mod connection;
 mod diagnostics;
 mod epoll;
 mod failure;
+mod hooks;
 mod inherit;
 mod inventory;
 mod journals;

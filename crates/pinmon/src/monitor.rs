@@ -14,6 +14,7 @@ use crate::{
     command::Command,
     connection::Link,
     epoll::{Epoll, Happened},
+    hooks::Runner,
     inherit::Inherit,
     journals::Journals,
     log::pump::Pump,
@@ -31,6 +32,8 @@ pub(crate) struct Monitor {
     pub(crate) listener: OwnedFd,
     pub(crate) signals: SignalFd,
     pub(crate) trees: Hierarchies,
+    /// The mount namespace that this process was started in, where hooks are.
+    pub(crate) node_mounts: Option<OwnedFd>,
     pub(crate) inherit: Inherit,
     pub(crate) journals: Journals,
     pub(crate) pump: Pump,
@@ -45,6 +48,8 @@ pub(crate) struct Monitor {
     pub(crate) commands: BTreeMap<u64, Command>,
     /// By serial number.
     pub(crate) makers: BTreeMap<u64, Maker>,
+    /// Hooks that run, by serial number.
+    pub(crate) runners: BTreeMap<u64, Runner>,
     pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
     /// Containers with more output to move at once.
     pub(crate) busy: VecDeque<u64>,

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use monitor_api::{Attachments, Reply};
-
-use crate::{child::Stage, connection::Asked, failure, monitor::Monitor, timer::Timer};
+use crate::{child::Stage, failure, monitor::Monitor, timer::Timer};
 
 /// How long killed processes may take until their group is empty.
 const TRIES: u32 = 2000;
@@ -45,10 +43,7 @@ impl Monitor {
         }
         child.output.close(&self.epoll);
         self.journals.forget(&child.id);
-        self.done(child.deletes);
-    }
-
-    fn done(&mut self, asked: Vec<Asked>) {
-        asked.into_iter().for_each(|asked| self.reply(asked, Ok((Reply::Done, Attachments::new()))));
+        let answers = child.deletes.into_iter().map(|asked| (asked, Ok(()))).collect();
+        self.stop_with_hooks(child.hooks.as_deref(), answers);
     }
 }

@@ -35,12 +35,14 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
     let (journals, journal) = during("open the journal", Journals::open(folder))?;
     let trees = during("open the cgroup trees", Hierarchies::open())?;
     let inherit = Inherit::prepare();
+    let node_mounts = Some(during("open the mount namespace", open_namespace())?);
     during("enter a mount namespace of our own", container::staging::enter_new())?;
     let monitor = Monitor {
         epoll: during("epoll", Epoll::new())?,
         listener,
         signals,
         trees,
+        node_mounts,
         inherit,
         pump: during("pipe", Pump::new(journal))?,
         journals,
@@ -51,6 +53,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         containers: BTreeMap::new(),
         commands: BTreeMap::new(),
         makers: BTreeMap::new(),
+        runners: BTreeMap::new(),
         kept: BTreeMap::new(),
         busy: VecDeque::new(),
         serials: 0,
@@ -101,4 +104,8 @@ fn prepare_process() {
 
 fn open_folder(state: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open(state, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn open_namespace() -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,6 +1,6 @@
 //! Children on their way to execve.
 
-use container::Progress;
+use container::{Progress, hooks::Moment};
 use monitor_api::{Attachments, Created, Failure, FailureKind, PodInitStarted, Reply, Role};
 use oci::NamespaceType;
 use rustix::{fd::OwnedFd, process::Signal};
@@ -9,6 +9,7 @@ use crate::{
     child::{Child, Stage},
     connection::Asked,
     failure::{of_container, system},
+    hooks::{self, After},
     monitor::Monitor,
     process::start_time,
     stream::StreamKind,
@@ -20,6 +21,9 @@ impl Monitor {
         if self.makers.contains_key(&serial) {
             return self.advance_maker(serial);
         }
+        if self.runners.contains_key(&serial) {
+            return self.advance_runner(serial);
+        }
         if self.commands.contains_key(&serial) {
             return self.advance_command(serial);
         }
@@ -29,10 +33,32 @@ impl Monitor {
                 Ok(Progress::Pending) => return,
                 Ok(Progress::Ready { terminal }) => self.set_up(serial, terminal),
                 Ok(Progress::Executed) => return self.executed(serial),
-                // Hooks take their time, and the monitor has none.
-                Ok(Progress::NamespacesMade) => return self.failed(serial, &runtime_work()),
+                Ok(Progress::NamespacesMade) => self.hooks_of_creation(serial),
                 Err(error) => return self.failed(serial, &error),
             }
+        }
+    }
+
+    /// Its namespaces are made, and it waits until the hooks of that moment have run.
+    fn hooks_of_creation(&mut self, serial: u64) {
+        let Some(child) = self.containers.get(&serial) else { return };
+        let (held, pid) = (child.hooks.clone(), child.pid);
+        match self.run_hooks(held.as_deref(), Moment::Create, pid, After::Create(serial)) {
+            Ok(()) => {}
+            Err((_, failure)) => self.created_with_hooks(serial, failure.map(|failure| failure.message)),
+        }
+    }
+
+    /// They have run.
+    pub(crate) fn created_with_hooks(&mut self, serial: u64, failed: Option<String>) {
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        let went = match (failed, child.nascent_mut()) {
+            (Some(why), _) => Err(hooks::failure(&child.id, &why)),
+            (None, Some(nascent)) => nascent.go_on(),
+            (None, None) => return,
+        };
+        if let Err(error) = went {
+            self.failed(serial, &error);
         }
     }
 
@@ -77,8 +103,18 @@ impl Monitor {
         self.epoll.forget(nascent.sync());
         child.keep(nascent);
         child.stage = Stage::Running;
-        let answer = if child.pod_init { pod_init_started(child) } else { Ok((Reply::Done, Attachments::new())) };
-        self.reply(asked, answer);
+        if child.pod_init {
+            let answer = pod_init_started(child);
+            self.reply(asked, answer);
+        } else {
+            let (held, pid) = (child.hooks.clone(), child.pid);
+            if let Err((_, failure)) = self.run_hooks(held.as_deref(), Moment::Started, pid, After::Started(asked)) {
+                if let Some(failure) = failure {
+                    eprintln!("pinmon: {}", failure.message);
+                }
+                self.reply(asked, Ok((Reply::Done, Attachments::new())));
+            }
+        }
         // Its parent may be another process: a created one that was adopted.
         self.ended_elsewhere(serial, 0);
     }
@@ -130,10 +166,10 @@ impl Monitor {
         if let Some(group) = child.group.take() {
             self.remove_group(group);
         }
-        self.reply(asked, Err(failure));
-        for asked in std::mem::take(&mut child.deletes) {
-            self.reply(asked, Ok((Reply::Done, Attachments::new())));
-        }
+        self.give_up_hooks(serial);
+        let mut answers = vec![(asked, Err(failure))];
+        answers.extend(std::mem::take(&mut child.deletes).into_iter().map(|asked| (asked, Ok(()))));
+        self.stop_with_hooks(child.hooks.as_deref(), answers);
     }
 
     /// Removes a group whose processes are gone.
@@ -170,10 +206,4 @@ fn pod_init_started(child: &Child) -> Result<(Reply, Attachments), Failure> {
         .with(Role::Namespace(NamespaceType::Pid), namespace.into());
     let started = PodInitStarted { pid: child.pid.unsigned_abs(), start_time: start_time(child.pid).unwrap_or(0) };
     Ok((Reply::PodInitStarted(started), attachments))
-}
-
-fn runtime_work() -> container::Error {
-    let message = "the spec has hooks of the runtime's namespaces or network devices, which need the runtime handler of \
-                   an OCI runtime (pinrun)";
-    container::Error { kind: container::ErrorKind::Invalid, message: message.to_owned() }
 }

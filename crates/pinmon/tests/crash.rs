@@ -16,6 +16,7 @@ impl Node {
     /// As the daemon does after the monitor's death.
     fn adopt(&mut self, held: &Held, state: HoldingState) {
         let holding = Holding {
+            hooks: None,
             id: held.id.clone(),
             sandbox: "pod".into(),
             cgroup: format!("{}/{}", self.cgroup, held.id),

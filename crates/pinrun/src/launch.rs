@@ -232,6 +232,7 @@ impl Making<'_> {
             starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
             systemd_cgroup: self.global.systemd_cgroup,
             staging: staging::open(),
+            host_mounts: None,
         };
         Ok(Inputs {
             rootfs: Rootfs::Path(rootfs),

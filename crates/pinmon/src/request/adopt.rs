@@ -9,6 +9,7 @@ use super::{Answer, create::output};
 use crate::{
     child::{Child, Stage},
     failure::{invalid, system},
+    hooks,
     monitor::Monitor,
     output::Output,
     process::start_time,
@@ -50,6 +51,10 @@ impl Monitor {
             output,
             stdin: attachments.take(Role::StdinHold),
             filter,
+            hooks: holding.hooks.map(|mut held| {
+                hooks::bound(&mut held.hooks);
+                held
+            }),
             pod_init: holding.state == HoldingState::PodInit,
             stage,
             warnings: Vec::new(),

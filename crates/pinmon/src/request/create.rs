@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
-use monitor_api::{Attachments, Create, Failure, FailureKind, LogOptions, Role};
+use monitor_api::{Attachments, Create, Failure, FailureKind, HeldHooks, LogOptions, Role};
 use rustix::fd::OwnedFd;
 
 use super::Answer;
@@ -9,6 +9,7 @@ use crate::{
     child::{Child, Stage},
     connection::Asked,
     failure::{invalid, of_container, system},
+    hooks,
     log::{journal::BATCH, sink::Sink},
     monitor::Monitor,
     output::Output,
@@ -25,14 +26,15 @@ const LINE_MIN: usize = 64;
 impl Monitor {
     /// Clones the container's init; answered when it is set up.
     pub(super) fn create(&mut self, asked: Asked, create: Create, mut attachments: Attachments) -> Answer {
-        let Create { container: id, sandbox, mut spec, log } = create;
+        let Create { container: id, sandbox, mut spec, log, bundle } = create;
         self.check_new(&id)?;
         let what = format!("create container {id}");
         let output = output(log, &mut attachments).map_err(|e| system(format!("{what}: prepare its output"), e))?;
         let stdin = attachments.take(Role::StdinHold);
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
-        let inputs = inputs(&mut attachments, filter.as_deref().cloned())
+        let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
             .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;
+        let held = self.take_hooks(&id, bundle, &mut spec, &mut inputs.invocation)?;
         let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         if let Some(process) = &mut spec.process {
             process.oom_score_adj.get_or_insert(self.inherit.oom_score_adj);
@@ -50,6 +52,7 @@ impl Monitor {
             output,
             stdin,
             filter: Filter::Known(filter),
+            hooks: held,
             pod_init: false,
             stage: Stage::Changing,
             warnings: plan.warnings().to_vec(),
@@ -70,6 +73,33 @@ impl Monitor {
             return Err(Failure::new(FailureKind::AlreadyExists, format!("container {id} exists already")));
         }
         Ok(())
+    }
+
+    /// What its hooks need; those that are still to be run.
+    fn take_hooks(
+        &self,
+        id: &str,
+        bundle: String,
+        spec: &mut oci::Spec,
+        invocation: &mut Invocation,
+    ) -> Result<Option<Box<HeldHooks>>, Failure> {
+        let Some(hooks) = &mut spec.hooks else { return Ok(None) };
+        if bundle.is_empty() {
+            return Err(invalid(format!("create container {id}: its spec has hooks, and no bundle is named for them")));
+        }
+        hooks::bound(hooks);
+        let node = self.node_mounts.as_ref().map(OwnedFd::try_clone).transpose();
+        invocation.host_mounts =
+            node.map_err(|e| system(format!("create container {id}: duplicate a namespace"), e))?;
+        let held = HeldHooks::of(spec, id, &bundle);
+        invocation.state = oci::State {
+            oci_version: spec.oci_version.clone(),
+            id: id.to_owned(),
+            bundle,
+            annotations: spec.annotations.clone(),
+            ..oci::State::default()
+        };
+        Ok(held)
     }
 
     /// The attached program, or the spec's profile compiled.

@@ -54,6 +54,7 @@ impl Monitor {
             output: Output::default(),
             stdin: None,
             filter: Filter::Unknown,
+            hooks: None,
             pod_init: true,
             stage: Stage::Changing,
             warnings: Vec::new(),

@@ -28,6 +28,7 @@ impl Monitor {
         match (child, command) {
             (Some(child), _) => Some(format!("container {} is on its way to execve", child.id)),
             (_, Some(command)) => Some(format!("command {} is on its way to execve", command.id)),
+            _ if !self.runners.is_empty() => Some("hooks of a container run".to_owned()),
             _ if !self.makers.is_empty() => Some("the namespaces of a pod are being made".to_owned()),
             _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
                 Some("the daemon does not read its answers".to_owned())
@@ -58,6 +59,7 @@ impl Monitor {
             folder: files.add(self.journals.folder()),
             journal: self.journals.own().to_owned(),
             trees: self.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
+            node_mounts: self.node_mounts.as_ref().map(|fd| files.add(fd)),
             files: self.inherit.files.map(|limit| (limit.current, limit.maximum)),
             oom_score_adj: self.inherit.oom_score_adj,
             link,
@@ -122,6 +124,7 @@ fn container<'a>(
         output: output(&child.output, files),
         stdin: child.stdin.as_ref().map(|fd| files.add(fd)),
         filter: filter(&child.filter, programs),
+        hooks: child.hooks.clone(),
         pod_init: child.pod_init,
         stage,
         warnings: child.warnings.clone(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use monitor_api::{ExitStatus, LogOptions};
+use monitor_api::{ExitStatus, HeldHooks, LogOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{connection::Asked, log::sink::Dropped, stream::StreamKind, timer::Timer};
@@ -39,6 +39,9 @@ pub(super) struct State {
     /// Limits of open files as the daemon gave them (current, maximum), where they were raised.
     pub(super) files: Option<(Option<u64>, Option<u64>)>,
     pub(super) oom_score_adj: i32,
+    /// The node's mount namespace; a monitor of before it was held has none.
+    #[serde(default)]
+    pub(super) node_mounts: Option<Number>,
     pub(super) link: Option<Link>,
     pub(super) links: u64,
     pub(super) serials: u64,
@@ -74,6 +77,8 @@ pub(super) struct Container {
     pub(super) output: Output,
     pub(super) stdin: Option<Number>,
     pub(super) filter: Filter,
+    #[serde(default)]
+    pub(super) hooks: Option<Box<HeldHooks>>,
     pub(super) pod_init: bool,
     pub(super) stage: Stage,
     pub(super) warnings: Vec<String>,

@@ -260,7 +260,13 @@ impl Node {
             reading.push(*role, fd.try_clone().expect("dup"));
         }
         let attachments = attachments.with(Role::Rootfs, self.rootfs());
-        let create = Create { container: id.into(), sandbox: "pod".into(), spec, log: LogOptions::default() };
+        let create = Create {
+            container: id.into(),
+            sandbox: "pod".into(),
+            spec,
+            log: LogOptions::default(),
+            bundle: String::new(),
+        };
         let (reply, mut files) = self.ask(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };
         Ok(Held {

@@ -194,7 +194,7 @@ async fn set_up(
             prepare::prepare(&engine, &sandbox, &container, &image)
         })
     };
-    let Prepared { spec, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
+    let Prepared { spec, bundle, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
     failpoint::reach("container.prepared");
     if let Some(pid) = pid {
         send.push(Role::Namespace(NamespaceType::Pid), pid);
@@ -204,6 +204,7 @@ async fn set_up(
         sandbox: sandbox.id().to_owned(),
         spec,
         log: LogOptions { line_max: engine.config.log_line_max },
+        bundle,
     };
     let turn = engine.lanes.clone_turn().await?;
     container.stage("clone and set up its process");

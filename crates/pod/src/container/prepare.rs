@@ -18,6 +18,7 @@ use super::{
 use crate::{
     Error, SharedMode,
     engine::Inner,
+    error::failed,
     sandbox::{KINDS, SHM, Sandbox, Shared, id_map},
     state::Kind,
 };
@@ -25,6 +26,8 @@ use crate::{
 /// What goes to the monitor, and what stays in custody.
 pub(crate) struct Prepared {
     pub(crate) spec: Spec,
+    /// A folder for its hooks to look into; empty: it has none.
+    pub(crate) bundle: String,
     pub(crate) send: Attachments,
     pub(crate) keep: Attachments,
 }
@@ -58,6 +61,7 @@ pub(crate) fn prepare(
         .in_scope(|| mounts(engine, sandbox, container, &Origins { rootfs: rootfs.as_fd(), image, edits: &edits }))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
     engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
+    let bundle = bundle(engine, container, &spec)?;
     container.resolved(spec.process.clone().unwrap_or_default());
 
     let mut streams = streams(engine, container)?;
@@ -72,7 +76,24 @@ pub(crate) fn prepare(
     for (kind, namespace) in namespaces(engine, sandbox)? {
         send.push(Role::Namespace(kind), namespace);
     }
-    Ok(Prepared { spec, send, keep })
+    Ok(Prepared { spec, bundle, send, keep })
+}
+
+/// What hooks are told of: `config.json`, and where they find the container's root in its mount namespace.
+fn bundle(engine: &Inner, container: &Container, spec: &Spec) -> Result<String, Error> {
+    if spec.hooks.is_none() {
+        return Ok(String::new());
+    }
+    engine.records.write(Kind::Container, container.id(), "config.json", spec)?;
+    let folder = engine.records.folder(Kind::Container, container.id());
+    let root = folder.join("rootfs");
+    match std::fs::create_dir(&root) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(failed(format_args!("create {}", root.display()))(error));
+        }
+        _ => {}
+    }
+    folder.to_str().map(str::to_owned).ok_or_else(|| Error::internal("the state folder's path is no text"))
 }
 
 /// The compiled system call filter, which commands in the container run under, too.

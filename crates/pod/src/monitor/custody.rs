@@ -51,6 +51,7 @@ impl Held {
             start_time: 0,
             log: LogOptions::default(),
             state,
+            hooks: None,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use monitor_api::{
-    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, Holding, HoldingState, Kill, KillScope,
-    MakeNamespaces, PodInit, Reply, Request, Role, Target, UserMappings,
+    Attach, Attachments, Create, Created, Exec, ExitStatus, FailureKind, HeldHooks, Holding, HoldingState, Kill,
+    KillScope, MakeNamespaces, PodInit, Reply, Request, Role, Target, UserMappings,
 };
 use oci::NamespaceType;
 use rustix::fd::OwnedFd;
@@ -73,6 +73,7 @@ impl Monitor {
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.log = create.log;
+        holding.hooks = HeldHooks::of(&create.spec, &create.container, &create.bundle);
         let link = self.link().await?;
         let (reply, mut files) = link.try_ask(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use monitor_api::{Attachments, Holding, HoldingState, LogOptions, Role};
+use monitor_api::{Attachments, HeldHooks, Holding, HoldingState, LogOptions, Role};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::Found;
@@ -112,6 +112,10 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
         files.push(Role::Log, stdio::open_log(path)?);
     }
     let holding = Holding {
+        hooks: container
+            .spec(&engine.records)
+            .ok()
+            .and_then(|spec| HeldHooks::of(&spec, container.id(), &folder.to_string_lossy())),
         id: container.id().to_owned(),
         sandbox: container.metadata.sandbox.clone(),
         cgroup: container.metadata.cgroup.clone(),
