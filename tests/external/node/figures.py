@@ -1,1 +1,151 @@
-"""."""
+"""Stats and metrics: from cAdvisor (what the kubelet does by default) and from the runtime; the evented PLEG."""
+
+import json
+import re
+
+from session.program import Failed, equal, until
+
+from .pods import pod, shell
+
+# Every metric of a container or a pod that cAdvisor shows for containerd, and that the kubelet asks of a runtime
+# (KEP-2371): `tests/external/node/figures.py` on containerd prints those that come.
+BUSY = "while :; do :; done & dd if=/dev/zero of=/tmp/file bs=64k count=64 2>/dev/null; while :; do echo x; sleep 0.5; done"
+
+
+def figures(steps, pods):
+    node = pods.node
+    with steps.step("pods to measure start"):
+        pods.start(pod("measured", shell("busy", BUSY, resources={"limits": {"cpu": "200m", "memory": "64Mi"}}), shell("idle")))
+    with steps.step("/stats/summary by cAdvisor and the runtime together"):
+        _summary(pods, "measured")
+    with steps.step("/metrics/resource has both containers"):
+        _resource(pods)
+    before = _series(node.ask("/metrics/cadvisor"), "measured")
+    by_cadvisor = sorted({name for name, *_ in before})
+    print(f"# /metrics/cadvisor by cAdvisor: {len(by_cadvisor)} metrics of this pod", flush=True)
+    with steps.step("the kubelet starts with PodAndContainerStatsFromCRI and EventedPLEG; the pods go on"):
+        ids = {name: pods.container("measured", name)["containerID"] for name in ("busy", "idle")}
+        node.stop()
+        node.start(PodAndContainerStatsFromCRI=True, EventedPLEG=True)
+        pods.running("measured")
+        equal({name: pods.container("measured", name)["containerID"] for name in ids}, ids, "container ids")
+    with steps.step("/stats/summary from the runtime is complete"):
+        _summary(pods, "measured")
+    with steps.step("/metrics/resource has both containers, from the runtime"):
+        _resource(pods)
+    with steps.step("/metrics/cadvisor from the runtime: complete"):
+        found = until("metrics of the pod", lambda: _series(node.ask("/metrics/cadvisor"), "measured"), 60)
+        _complete(found, by_cadvisor, node.engine.name)
+    with steps.step("/metrics/cadvisor from the runtime: true figures"):
+        _true(pods)
+    with steps.step("the evented PLEG has its stream, and a restart is seen by it"):
+        counters = node.ask("/metrics")
+        opened = re.search(r"^kubelet_evented_pleg_connection_success_count (\d+)", counters, re.MULTILINE)
+        if not opened or opened[1] == "0":
+            raise Failed("\n".join(line for line in counters.splitlines() if "evented_pleg" in line) or "no counter of the evented PLEG")
+        pods.start(pod("events", shell("main")))
+        said = node.said("Evented PLEG")
+        if said:
+            raise Failed("\n".join(said[-5:]))
+        pods.exec("events", "main", "kill", "1").must()
+        state = until("it was restarted", lambda: pods.container("events")["restartCount"] == 1 and pods.container("events"), 30)
+        equal(state["lastState"]["terminated"]["exitCode"], 0, "exit code")
+    with steps.step("the kubelet goes back to its defaults; the pods go on"):
+        node.stop()
+        node.start()
+        pods.running("measured")
+        equal({name: pods.container("measured", name)["containerID"] for name in ids}, ids, "container ids")
+
+
+def _summary(pods, name):
+    def seen():
+        summary = json.loads(pods.node.ask("/stats/summary"))
+        found = next((one for one in summary["pods"] if one["podRef"]["name"] == f"{name}-node"), None)
+        if not found:
+            raise Failed(f"pod {name} is not in the summary")
+        lacking = list(_lacking(found))
+        if lacking:
+            raise Failed(f"lacking: {', '.join(lacking)}\n{json.dumps(found)[:2000]}")
+        return found
+
+    found = until("the summary is complete", seen, 60)
+    by_name = {one["name"]: one for one in found["containers"]}
+    equal(sorted(by_name), ["busy", "idle"], "containers")
+    if not 50_000_000 < by_name["busy"]["cpu"]["usageNanoCores"] < 400_000_000:
+        raise Failed(f"200m of CPU are used: {by_name['busy']['cpu']}")
+    if not 4 << 20 <= by_name["busy"]["rootfs"]["usedBytes"] <= 6 << 20:
+        raise Failed(f"4 MiB are written: {by_name['busy']['rootfs']}")
+
+
+def _lacking(found):
+    wanted = {"": ("cpu.usageNanoCores", "cpu.usageCoreNanoSeconds", "memory.workingSetBytes", "memory.usageBytes", "memory.rssBytes", "network.rxBytes",
+                   "network.txBytes", "network.interfaces", "ephemeral-storage.usedBytes", "process_stats.process_count"),
+              "containers": ("cpu.usageNanoCores", "cpu.usageCoreNanoSeconds", "memory.workingSetBytes", "memory.usageBytes", "memory.rssBytes",
+                             "memory.pageFaults", "rootfs.usedBytes", "rootfs.inodesUsed", "logs.usedBytes", "startTime")}
+    for path in wanted[""]:
+        if _at(found, path) is None:
+            yield path
+    for container in found["containers"]:
+        for path in wanted["containers"]:
+            if _at(container, path) is None:
+                yield f"{container['name']}.{path}"
+
+
+def _at(tree, path):
+    for key in path.split("."):
+        tree = (tree or {}).get(key)
+    return tree
+
+
+def _resource(pods):
+    text = pods.node.ask("/metrics/resource")
+    for metric in ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds"):
+        for name in ("busy", "idle"):
+            if not re.search(rf'^{metric}{{[^}}]*container="{name}"[^}}]*pod="measured-node"', text, re.MULTILINE):
+                raise Failed(f"{metric} of {name} is not in /metrics/resource")
+    if not re.search(r'^pod_cpu_usage_seconds_total{[^}]*pod="measured-node"', text, re.MULTILINE):
+        raise Failed("the pod is not in /metrics/resource")
+
+
+def _series(text, name):
+    """(metric, labels, value) of one pod."""
+    found = []
+    for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\S+)", text, re.MULTILINE):
+        labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
+        if labels.get("pod") == f"{name}-node":
+            found.append((metric, labels, float(value)))
+    return found
+
+
+# What the kubelet's cAdvisor shows and a runtime is not asked for: it is about the machine, or cAdvisor's own.
+NOT_ASKED = {"container_scrape_error", "container_tasks_state"}
+
+
+def _complete(found, by_cadvisor, engine):
+    names = {name for name, *_ in found}
+    lacking = sorted(set(by_cadvisor) - names - NOT_ASKED)
+    print(f"# /metrics/cadvisor by {engine}: {len(names)} metrics of this pod; more than cAdvisor's: {', '.join(sorted(names - set(by_cadvisor))) or 'none'}", flush=True)
+    if lacking:
+        raise Failed(f"cAdvisor shows these, the runtime does not: {', '.join(lacking)}")
+    for metric in ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes"):
+        of = {labels.get("container") for name, labels, _ in found if name == metric}
+        if not {"busy", "idle"} <= of:
+            raise Failed(f"{metric} is there for {of}")
+    for _, labels, _ in found:
+        if not {"container", "id", "image", "name", "namespace", "pod"} <= set(labels) or labels["namespace"] != "default":
+            raise Failed(f"labels: {labels}")
+
+
+def _true(pods):
+    def value(metric, container=None):
+        series = _series(pods.node.ask("/metrics/cadvisor"), "measured")
+        return sum(number for name, labels, number in series if name == metric and (container is None or labels.get("container") == container))
+
+    first = value("container_cpu_usage_seconds_total", "busy")
+    until("CPU time rises", lambda: value("container_cpu_usage_seconds_total", "busy") > first + 0.5, 40)
+    equal(value("container_spec_memory_limit_bytes", "busy"), float(64 << 20), "memory limit")
+    equal((value("container_spec_cpu_quota", "busy"), value("container_spec_cpu_period", "busy")), (20000.0, 100000.0), "CPU quota")
+    if value("container_cpu_cfs_throttled_periods_total", "busy") <= 0:
+        raise Failed("200m of a busy loop are throttled, the metric is 0")
+    if value("container_network_receive_bytes_total") < 0 or value("container_processes", "busy") < 2:
+        raise Failed("processes or network")

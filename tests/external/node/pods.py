@@ -59,7 +59,10 @@ class Pods:
         every = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         if name is None:
             return status["containerStatuses"][0]
-        return next(state for state in every if state["name"] == name)
+        for state in every:
+            if state["name"] == name:
+                return state
+        raise KeyError(f"pod {pod} has no status of {name} yet")
 
     def logs(self, pod, container, **query):
         """As `kubectl logs` gets them."""

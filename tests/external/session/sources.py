@@ -121,7 +121,8 @@ class Registry:
         self.host = f"127.0.0.1:{port or _free_port()}"
         config = work / "registry.yaml"
         config.write_text(f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {work}/registry}}}}\nhttp: {{addr: {self.host}}}\n")
-        self.process = spawn("docker-registry", "serve", config, log=work / "registry.log")
+        self.log = work / "registry.log"
+        self.process = spawn("docker-registry", "serve", config, log=self.log)
         until("the registry answers", lambda: run("curl", "-fsS", f"http://{self.host}/v2/").code == 0)
 
     def push(self, folder, repository, tag="1"):
