@@ -1,6 +1,8 @@
 use cri_proto::v1;
 use pod::{PidMode, SeccompChoice, UserChoice};
 
+mod fields;
+
 use super::{container, limits, sandbox, signal};
 
 fn pod() -> v1::PodSandboxConfig {
