@@ -55,8 +55,9 @@ impl Call {
             container = about.container,
             name = about.name,
             image = about.image,
-            code = Empty,
+            status = Empty,
             error = Empty,
+            refusal = Empty,
         );
         Self {
             rpc,
@@ -81,7 +82,7 @@ impl Call {
             return;
         };
         self.name(engine);
-        self.span.record("error", end.message);
+        self.span.record(if is_error(code) { "error" } else { "refusal" }, end.message);
         self.span.in_scope(|| match is_ours(code) {
             true => tracing::warn!(code = code_name(code), ms, "{}", end.message),
             false => tracing::info!(code = code_name(code), ms, "{}", end.message),
@@ -94,7 +95,7 @@ impl Call {
         let (took, figures) = (self.began.elapsed(), self.rpc.figures());
         figures.ended[code as usize].add(1);
         figures.took.observe(took);
-        self.span.record("code", code_name(code));
+        self.span.record("status", i64::from(code as i32));
         (took.as_secs_f64() * 1e6).round() / 1e3
     }
 
@@ -142,6 +143,11 @@ impl<'a> From<&'a Status> for End<'a> {
     fn from(status: &'a Status) -> Self {
         Self { code: status.code(), message: status.message() }
     }
+}
+
+/// Which codes make a server's span an error (OpenTelemetry's conventions for gRPC); the others tell the client of its own.
+fn is_error(code: Code) -> bool {
+    is_ours(code) || matches!(code, Code::DeadlineExceeded | Code::Unimplemented)
 }
 
 /// Whether the daemon's side is at fault, so that its operator should read about it.

@@ -39,7 +39,7 @@ pub use daemon::{Daemon, Pending};
 pub use ended::REMOVE_ENDED;
 pub use rpc::{CODES, RpcFigures, rpc_figures};
 pub use serve::{ServeError, serve};
-pub use streaming::{BindError, Streaming, StreamingOptions};
+pub use streaming::{BindError, SessionCounts, Streaming, StreamingOptions};
 
 use failure::Failure;
 

@@ -63,6 +63,7 @@ pub(crate) struct Shared {
     /// Traces whose id's last 63 bits are below this are recorded.
     threshold: AtomicU64,
     queue: Mutex<Option<mpsc::Sender<Item>>>,
+    settings: Mutex<Option<Settings>>,
     /// First parts of targets.
     ours: &'static [&'static str],
     pub(crate) figures: Figures,
@@ -76,6 +77,7 @@ impl Traces {
             on: AtomicBool::new(false),
             threshold: AtomicU64::new(0),
             queue: Mutex::new(None),
+            settings: Mutex::new(None),
             ours,
             figures: Figures::default(),
         }))
@@ -93,7 +95,12 @@ impl Traces {
     /// When the endpoint is not a URL that can be asked, or the ratio is none; then nothing changes.
     pub fn set(&self, settings: Option<Settings>) -> Result<(), SettingsError> {
         let shared = &self.0;
+        let mut current = shared.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if *current == settings {
+            return Ok(());
+        }
         let Some(settings) = settings else {
+            current.take();
             shared.on.store(false, Ordering::Release);
             shared.queue().take();
             rebuild_interest_cache();
@@ -113,6 +120,7 @@ impl Traces {
         // The top is kept below 2^63, of which every id is less: all of them.
         shared.threshold.store((settings.sample_ratio * (1u64 << 63) as f64) as u64, Ordering::Relaxed);
         shared.queue().replace(sender);
+        current.replace(settings.clone());
         tokio::spawn(export::run(Arc::clone(shared), endpoint, settings, receiver));
         shared.on.store(true, Ordering::Release);
         rebuild_interest_cache();

@@ -1,5 +1,7 @@
 //! Moments as logs have them: RFC 3339, UTC or with an offset, to the nanosecond.
 
+use std::time::SystemTime;
+
 /// `2026-11-21T02:26:34.123456789Z` → nanoseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
@@ -22,6 +24,27 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
     let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(digits.parse().ok()?)
+}
+
+/// In UTC, to the microsecond: `2026-11-21T02:26:34.123456Z`.
+pub(crate) fn format(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+    let (days, clock) = (i64::try_from(seconds / 86_400).unwrap_or(0), seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+/// The reverse of [`days`].
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let (month, day) = ((5 * of_year + 2) / 153, of_year - (153 * ((5 * of_year + 2) / 153) + 2) / 5 + 1);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// Seconds east of Greenwich.
@@ -80,5 +103,19 @@ mod tests {
         let ten = since("10m").expect("valid");
         assert!((crate::human::now() - ten - 600_000_000_000).abs() < 5_000_000_000);
         assert!(since("10").is_err() && since("x").is_err() && since("é").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for seconds in [0, 951_782_400, 1_709_164_799, 1_709_164_800, 4_102_444_799, 13_574_563_200] {
+            let at = SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, 123_456_000);
+            let text = format(at);
+            assert_eq!(
+                parse(&text),
+                Some(i64::try_from(seconds).expect("small") * 1_000_000_000 + 123_456_000),
+                "{text}"
+            );
+        }
+        assert_eq!(format(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
     }
 }

@@ -10,7 +10,7 @@ use streaming::{Attach, Counts, Error, Exec, Request, Runtime, Server, Session, 
 use tokio::net::TcpStream;
 
 pub(crate) use request::{container_streams, ports};
-pub use streaming::{BindError, Options as StreamingOptions};
+pub use streaming::{BindError, Counts as SessionCounts, Options as StreamingOptions};
 
 /// The listener that exec, attach and port-forward are served on. Cheap to clone.
 #[derive(Clone)]

@@ -20,6 +20,7 @@ pub(crate) struct Live {
     pub(crate) engine: pod::Engine,
     pub(crate) source: Source,
     pub(crate) log: super::logging::Control,
+    pub(crate) metrics: super::metrics::Endpoint,
     holds: Mutex<Holds>,
     /// One reload at a time.
     turn: tokio::sync::Mutex<()>,
@@ -42,14 +43,14 @@ struct Holds {
 impl Live {
     pub(crate) fn new(
         engine: pod::Engine,
-        log: super::logging::Control,
+        (log, metrics): (super::logging::Control, super::metrics::Endpoint),
         source: Source,
         (config, layers): (Config, Layers),
     ) -> Self {
         let stamp = source.stamp();
         let (since, config) = (SystemTime::now(), Arc::new(config));
         let holds = Mutex::new(Holds { config, layers, stamp, since, reloads: 0, refused: None });
-        Self { engine, log, source, holds, turn: tokio::sync::Mutex::default(), give_way: Notify::new() }
+        Self { engine, log, metrics, source, holds, turn: tokio::sync::Mutex::default(), give_way: Notify::new() }
     }
 
     fn holds(&self) -> MutexGuard<'_, Holds> {

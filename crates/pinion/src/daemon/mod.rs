@@ -17,6 +17,7 @@ mod limits;
 mod live;
 mod lock;
 mod logging;
+mod metrics;
 mod monitor;
 mod notify;
 mod reexec;
@@ -94,6 +95,8 @@ fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, F
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
+        .on_thread_start(metrics::thread_started)
+        .on_thread_stop(metrics::thread_ended)
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
     let _lock = lock::Lock::take(&config.state_dir)?;
@@ -106,6 +109,7 @@ fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, F
 async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
     let Start { source, loaded, log, handed } = start;
     let config = loaded.0.clone();
+    log.trace(&config.tracing)?;
     let mut stop = Box::pin(told_to_end()?);
     // From the start: either would end a process that does not catch it.
     let (hangup, mut replace) = (caught(SignalKind::hangup())?, caught(SignalKind::user_defined2())?);
@@ -125,7 +129,10 @@ async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
         None => socket::listen(&config.socket)?,
     };
     let accepting = socket::accepting(&listener)?;
-    let live = Arc::new(Live::new(engine.clone(), log, source, loaded));
+    let read = metrics::Sources { engine: engine.clone(), streaming: streaming.clone(), log: log.clone() };
+    let metrics = metrics::Endpoint::new(read);
+    metrics.listen(config.metrics.address)?;
+    let live = Arc::new(Live::new(engine.clone(), (log, metrics), source, loaded));
     tracing::info!(socket = %config.socket.display(), pid = std::process::id(), "ready");
     let kept = notify::store(&listener);
     notify::ready();
@@ -152,6 +159,7 @@ async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
         }
     };
     drop(tasks);
+    live.log.flush().await;
     // A socket that the service manager keeps is for the next daemon.
     if !gives_way && !kept {
         socket::remove(&config.socket);

@@ -9,14 +9,16 @@ use super::{config::Config, engine::changeable, live::Live, watch::Watch};
 use crate::Failure;
 
 /// What can be changed while the daemon runs; every other key needs a restart.
-const CHANGEABLE: &[&str] = &["log.level", "network.pool", "cdi.", "upgrade.", "registries."];
+const CHANGEABLE: &[&str] = &["log.", "metrics.", "tracing.", "network.pool", "cdi.", "upgrade.", "registries."];
 
 /// One part that takes up a configuration. It may refuse, and is then as it was.
 type Step = (&'static str, fn(&Live, &Config) -> Result<(), Failure>);
 
 /// In this order; undone by the same with the configuration before.
 const STEPS: &[Step] = &[
-    ("log", |live, config| live.log.set_level(&config.log.level)),
+    ("log", |live, config| live.log.apply(&config.log)),
+    ("tracing", |live, config| live.log.trace(&config.tracing)),
+    ("metrics", |live, config| live.metrics.listen(config.metrics.address).map(drop)),
     ("engine", |live, config| {
         live.engine.reconfigure(changeable(config)).map_err(|error| Failure::daemon(error.to_string()))
     }),

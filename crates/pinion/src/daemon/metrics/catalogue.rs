@@ -103,6 +103,20 @@ metrics! {
     TRASH = Gauge "pinion_image_trash" []
         "Folders that were taken away and are not deleted yet.";
 
+    SESSIONS = Gauge "pinion_streaming_sessions" ["kind"]
+        "Clients that are connected to the streaming server: exec, attach or port_forward.";
+    SESSIONS_STARTED = Counter "pinion_streaming_sessions_started" ["kind"]
+        "Clients that connected to the streaming server.";
+
+    LOG_LINES = Counter "pinion_log_lines" ["level"]
+        "Lines of the daemon's own log.";
+    LOG_LEFT_OUT = Counter "pinion_log_lines_left_out" []
+        "Lines of the daemon's own log that were left out because there were too many like them.";
+    SPANS = Counter "pinion_trace_spans" ["outcome"]
+        "Spans: exported, dropped because the collector is away or slow, or failed because it did not take them.";
+    SPANS_QUEUED = Gauge "pinion_trace_spans_queued" []
+        "Spans that wait for the collector.";
+
     WORKERS = Gauge "pinion_tokio_workers" []
         "Threads that serve requests.";
     BLOCKING = Gauge "pinion_tokio_blocking_threads" []

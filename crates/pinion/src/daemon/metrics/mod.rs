@@ -10,5 +10,13 @@ mod runtime;
 mod scrape;
 mod server;
 
+/// Whom a scrape asks. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    pub(crate) engine: pod::Engine,
+    pub(crate) streaming: cri::Streaming,
+    pub(crate) log: super::logging::Control,
+}
+
 pub(crate) use runtime::{thread_ended, thread_started};
 pub(crate) use server::Endpoint;

@@ -4,10 +4,16 @@ use pod::{ENDS, Engine, IMAGE_OUTCOMES, MONITOR_REQUESTS, NetworkFigures, Popula
 use rustix::process::{Resource, getrlimit};
 use telemetry::{Format, Page};
 
-use super::{catalogue as name, process::Process, runtime::Runtime};
+use super::{
+    super::logging::{Control, LEVELS},
+    Sources, catalogue as name,
+    process::Process,
+    runtime::Runtime,
+};
 
 /// The whole page. Blocks for some reads of `/proc`; must be called within the runtime.
-pub(super) fn scrape(engine: &Engine, format: Format) -> String {
+pub(super) fn scrape(read: &Sources, format: Format) -> String {
+    let engine = &read.engine;
     let mut page = Page::new(format);
     let contract = format!("{}.{}", pod::MONITOR_CONTRACT.0, pod::MONITOR_CONTRACT.1);
     page.family(&name::BUILD).value(&[cri::RUNTIME_VERSION, "v1", &contract], 1u64);
@@ -19,6 +25,8 @@ pub(super) fn scrape(engine: &Engine, format: Format) -> String {
     monitor(&mut page, engine);
     pulls(&mut page, engine);
     store(&mut page, engine);
+    sessions(&mut page, read.streaming.counts());
+    log(&mut page, &read.log);
     runtime(&mut page);
     own_process(&mut page);
     page.finish()
@@ -128,6 +136,33 @@ fn store(page: &mut Page, engine: &Engine) {
         .value(&["blobs"], store.blob_bytes)
         .value(&["snapshots"], store.snapshot_bytes);
     page.family(&name::TRASH).value(&[], store.trash);
+}
+
+fn sessions(page: &mut Page, counts: cri::SessionCounts) {
+    let kinds = [("exec", counts.exec), ("attach", counts.attach), ("port_forward", counts.port_forward)];
+    let mut family = page.family(&name::SESSIONS);
+    for (kind, counts) in kinds {
+        family.value(&[kind], counts.open);
+    }
+    let mut family = page.family(&name::SESSIONS_STARTED);
+    for (kind, counts) in kinds {
+        family.value(&[kind], counts.started);
+    }
+}
+
+fn log(page: &mut Page, log: &Control) {
+    let figures = log.figures();
+    let mut family = page.family(&name::LOG_LINES);
+    for (level, lines) in LEVELS.iter().zip(&figures.lines) {
+        family.value(&[level], lines.get());
+    }
+    page.family(&name::LOG_LEFT_OUT).value(&[], figures.left_out.get());
+    let spans = log.traces().figures();
+    page.family(&name::SPANS)
+        .value(&["exported"], spans.exported.get())
+        .value(&["dropped"], spans.dropped.get())
+        .value(&["failed"], spans.failed.get());
+    page.family(&name::SPANS_QUEUED).value(&[], spans.queued.get());
 }
 
 fn runtime(page: &mut Page) {

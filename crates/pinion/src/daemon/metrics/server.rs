@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::scrape::scrape;
+use super::{Sources, scrape::scrape};
 use crate::Failure;
 
 /// Connections at once; more wait.
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The listener, which may be moved while the daemon runs.
 pub(crate) struct Endpoint {
-    engine: pod::Engine,
+    read: Sources,
     listening: Mutex<Option<Listening>>,
 }
 
@@ -59,8 +59,8 @@ impl Drop for Listening {
 
 impl Endpoint {
     /// Listens nowhere yet.
-    pub(crate) fn new(engine: pod::Engine) -> Self {
-        Self { engine, listening: Mutex::new(None) }
+    pub(crate) fn new(read: Sources) -> Self {
+        Self { read, listening: Mutex::new(None) }
     }
 
     /// From now on listens here, or nowhere; must be called within the runtime. The new address is taken before the old
@@ -79,23 +79,23 @@ impl Endpoint {
         let bound = listener.local_addr().map_err(wrong)?;
         let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)).map_err(wrong)?;
         tracing::info!("metrics are served at http://{bound}/metrics");
-        let task = tokio::spawn(accept(listener, self.engine.clone()));
+        let task = tokio::spawn(accept(listener, self.read.clone()));
         listening.replace(Listening { asked: address, bound, task });
         Ok(Some(bound))
     }
 }
 
-async fn accept(listener: TcpListener, engine: pod::Engine) {
+async fn accept(listener: TcpListener, read: Sources) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // It is never closed.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
-                let engine = engine.clone();
+                let read = read.clone();
                 tokio::spawn(async move {
                     // A client that is slow, broken or gone is its own trouble.
-                    let _ = timeout(LIFE, converse(connection, engine)).await;
+                    let _ = timeout(LIFE, converse(connection, read)).await;
                     drop(slot);
                 });
             }
@@ -107,10 +107,10 @@ async fn accept(listener: TcpListener, engine: pod::Engine) {
     }
 }
 
-async fn converse(connection: TcpStream, engine: pod::Engine) -> hyper::Result<()> {
+async fn converse(connection: TcpStream, read: Sources) -> hyper::Result<()> {
     let service = service_fn(move |request| {
-        let engine = engine.clone();
-        async move { Ok::<_, Infallible>(answer(&engine, &request).await) }
+        let read = read.clone();
+        async move { Ok::<_, Infallible>(answer(&read, &request).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -120,15 +120,15 @@ async fn converse(connection: TcpStream, engine: pod::Engine) -> hyper::Result<(
         .await
 }
 
-async fn answer(engine: &pod::Engine, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(read: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
         refusal.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     match request.uri().path() {
-        "/metrics" => metrics(engine, accepted(request)).await,
-        "/healthz" => health(engine).await,
+        "/metrics" => metrics(read, accepted(request)).await,
+        "/healthz" => health(&read.engine).await,
         _ => text(StatusCode::NOT_FOUND, "there is /metrics, and /healthz\n"),
     }
 }
@@ -137,9 +137,9 @@ fn accepted(request: &Request<Incoming>) -> Format {
     request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map_or(Format::Prometheus, Format::accepted)
 }
 
-async fn metrics(engine: &pod::Engine, format: Format) -> Response<Full<Bytes>> {
-    let engine = engine.clone();
-    match tokio::task::spawn_blocking(move || scrape(&engine, format)).await {
+async fn metrics(read: &Sources, format: Format) -> Response<Full<Bytes>> {
+    let read = read.clone();
+    match tokio::task::spawn_blocking(move || scrape(&read, format)).await {
         Ok(page) => with_type(StatusCode::OK, page, format.content_type()),
         Err(panic) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("a bug: {panic}\n")),
     }

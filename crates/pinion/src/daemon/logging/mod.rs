@@ -1,0 +1,128 @@
+//! The daemon's log: one line per event on standard error, for eyes or for collectors.
+//!
+//! ```text
+//! event ─▶ filter (level per module) ─▶ repeats left out ─▶ fields of its request's span ─▶ one write(2)
+//! span  ─▶ otlp (off unless configured) ─▶ the collector
+//! ```
+//!
+//! Every line that is written within a request has that request's fields (`rpc`, `trace`, and what it is about: `sandbox`,
+//! `pod`, `namespace`, `container`, `name`, `image`), so all lines of one request are found by its trace. A failed request
+//! gets one line, with `code` and `ms`. Nothing that a client, an image or a registry says can break a line or colour a
+//! terminal, and nothing long is written whole.
+
+mod journal;
+mod line;
+mod lines;
+mod repeats;
+
+use std::{io::stderr, sync::Arc, time::Duration};
+
+use otlp::Traces;
+use telemetry::Counter;
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
+
+use super::config::{Log, Tracing};
+use crate::Failure;
+use line::Style;
+use lines::Lines;
+
+/// Crates of ours: a bare level is meant for them, and their spans are traced. Those below (HTTP/2 frames, netlink) say more
+/// than anyone reads.
+const OURS: &[&str] =
+    &["pinion", "cri", "streaming", "pod", "image", "network", "netns", "cgroup", "seccomp", "cdi", "otlp"];
+
+/// How long the daemon's end waits for the collector.
+const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// Levels, as [`LogFigures::lines`] counts them.
+pub(super) const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+/// Lines since the daemon started.
+#[derive(Debug, Default)]
+pub(crate) struct LogFigures {
+    /// Written, by level (the index in [`LEVELS`]).
+    pub(super) lines: [Counter; LEVELS.len()],
+    /// Left out, because there were too many like them.
+    pub(super) left_out: Counter,
+}
+
+/// What can be changed about the log and the traces while the daemon runs. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Control {
+    filter: reload::Handle<EnvFilter, Registry>,
+    style: Arc<Style>,
+    traces: Traces,
+    figures: Arc<LogFigures>,
+}
+
+/// From here on, what is traced goes to standard error. Spans go nowhere before [`Control::trace`].
+pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
+    let (filter, handle) = reload::Layer::new(filter(&log.level)?);
+    let style = Arc::new(Style::of(log.format, &stderr()));
+    let (traces, figures) = (Traces::off(OURS), Arc::new(LogFigures::default()));
+    let lines = Lines::new(Arc::clone(&style), Arc::clone(&figures), Box::new(stderr));
+    let started = tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).try_init();
+    started.map_err(|error| Failure::daemon(format!("start the log: {error}")))?;
+    Ok(Control { filter: handle, style, traces, figures })
+}
+
+impl Control {
+    /// From now on lines of this level, looking so; nothing changes if it is not a level.
+    pub(crate) fn apply(&self, log: &Log) -> Result<(), Failure> {
+        let wrong = |error: reload::Error| Failure::daemon(format!("log level {:?}: {error}", log.level));
+        self.filter.reload(filter(&log.level)?).map_err(wrong)?;
+        self.style.set(log.format);
+        Ok(())
+    }
+
+    /// From now on spans go where the configuration says, or nowhere. Must be called within the runtime.
+    pub(crate) fn trace(&self, tracing: &Tracing) -> Result<(), Failure> {
+        let settings = tracing.endpoint.as_ref().map(|endpoint| otlp::Settings {
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            sample_ratio: tracing.sample_ratio,
+            service_name: tracing.service_name.clone(),
+            resource: resource(),
+        });
+        self.traces.set(settings).map_err(|error| Failure::daemon(format!("tracing: {error}")))
+    }
+
+    /// Waits a moment for spans that are on their way.
+    pub(crate) async fn flush(&self) {
+        self.traces.flush(LAST_SPANS).await;
+    }
+
+    /// What became of lines.
+    pub(super) fn figures(&self) -> &LogFigures {
+        &self.figures
+    }
+
+    /// What becomes of spans.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+}
+
+/// What the spans' resource tells beside its name.
+fn resource() -> Vec<(String, String)> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    vec![
+        ("service.version".to_owned(), cri::RUNTIME_VERSION.to_owned()),
+        ("host.name".to_owned(), host),
+        ("process.pid".to_owned(), std::process::id().to_string()),
+    ]
+}
+
+fn filter(level: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(directives(level)).map_err(|error| Failure::daemon(format!("log level {level:?}: {error}")))
+}
+
+/// `debug` → `warn,pinion=debug,cri=debug,…`; anything else is taken as it is written.
+fn directives(level: &str) -> String {
+    match level.contains(['=', ',']) {
+        true => level.to_owned(),
+        false => OURS.iter().fold("warn".to_owned(), |all, name| format!("{all},{name}={level}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
