@@ -146,6 +146,9 @@ impl Reading<'_> {
 /// `…/v2/`, or with `override_path` the path as it is written.
 fn base_of(clients: &Clients, given: &Host) -> Result<Url, Error> {
     let text = server(given.url.trim_end_matches('/'));
+    // Where there are certificates, nothing is said without them, on loopback neither.
+    let secret = given.skip_verify || !given.ca.is_empty() || !given.client.is_empty();
+    let text = &if secret && !text.contains("://") { format!("https://{text}") } else { text.to_owned() };
     if !given.override_path {
         return base(&clients.registries, text.strip_suffix("/v2").unwrap_or(text));
     }

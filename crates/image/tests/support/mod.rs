@@ -21,13 +21,22 @@ pub struct Registry {
 
 impl Registry {
     pub fn start() -> Self {
+        Self::with(None, "")
+    }
+
+    /// One that serves what another has, with more lines of configuration (`tls:` below `http:`, and what follows).
+    pub fn beside(other: &Self, more: &str) -> Self {
+        Self::with(Some(&other.dir.path().join("data")), more)
+    }
+
+    fn with(storage: Option<&Path>, more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
         let config = dir.path().join("config.yml");
-        let storage = dir.path().join("data");
+        let storage = storage.map_or_else(|| dir.path().join("data"), Path::to_owned);
         let text = format!(
-            "version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n",
+            "version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n{more}",
             storage.display()
         );
         std::fs::write(&config, text).unwrap();
