@@ -10,6 +10,7 @@
 //! under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
 
 pub(crate) mod attach;
+mod broken;
 mod cdi_devices;
 mod checkpoint;
 mod config;
@@ -33,6 +34,7 @@ pub(crate) mod stop;
 pub(crate) mod update;
 pub(crate) mod volume;
 
+pub(crate) use broken::broken;
 pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };

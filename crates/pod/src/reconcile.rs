@@ -11,6 +11,7 @@ use std::{
 };
 
 use cgroup::GroupPath;
+use tokio::sync::oneshot;
 
 use crate::{
     Error, SharedMode,
@@ -25,8 +26,13 @@ const EVERY: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// In the background, for as long as the engine lives.
-pub(crate) async fn every_minute(engine: Weak<Inner>) {
+/// Tells when the first time is over.
+pub(crate) async fn every_minute(engine: Weak<Inner>, first: oneshot::Sender<()>) {
     let mut orphans = Orphans::default();
+    if let Some(engine) = engine.upgrade() {
+        once(&engine).await;
+    }
+    let _ = first.send(());
     loop {
         tokio::time::sleep(EVERY).await;
         let Some(engine) = engine.upgrade() else { return };
@@ -90,6 +96,7 @@ async fn unfinished(engine: &Arc<Inner>) {
     for sandbox in engine.sandboxes() {
         let unfinished = matches!(sandbox.record().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
         if unfinished
+            && sandbox.record().broken.is_none()
             && engine.containers_of(sandbox.id()).is_empty()
             && let Ok(_alone) = sandbox.gate.try_write()
         {

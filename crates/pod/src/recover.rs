@@ -6,6 +6,7 @@ mod sandboxes;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use cgroup::Hierarchies;
@@ -30,6 +31,9 @@ use crate::{
     state::StateFolder,
     stats::Sampler,
 };
+
+/// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are served.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// What the monitor held when this process came: containers and pod inits by id, kept descriptors by key.
 #[derive(Default)]
@@ -86,8 +90,9 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     });
     restore(&engine, holdings).await?;
     tokio::spawn(listen(Arc::downgrade(&engine), heard));
-    reconcile::once(&engine).await;
-    tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine)));
+    let (first, done) = tokio::sync::oneshot::channel();
+    tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
+    let _ = tokio::time::timeout(SETTLE, done).await;
     Ok(engine)
 }
 
@@ -101,9 +106,11 @@ async fn restore(engine: &Arc<Inner>, holdings: Vec<(Holding, Attachments)>) -> 
         }
     }
     sandboxes::load(engine)?;
-    containers::load(engine, &mut found).await?;
-    sandboxes::restore(engine, &mut found).await;
+    let mut begun = containers::load(engine, &mut found).await?;
+    begun.extend(sandboxes::restore(engine, &mut found).await);
     drop_strangers(engine, found).await;
+    // As a rule they take milliseconds, and then what is served is settled.
+    let _ = tokio::time::timeout(SETTLE, futures_util::future::join_all(begun)).await;
     Ok(())
 }
 

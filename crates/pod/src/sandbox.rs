@@ -9,6 +9,7 @@
 //! `/dev/shm` by descriptors, here and in the monitor. Only a pod with one PID namespace has a process, its init, and only
 //! once a container needs it.
 
+mod broken;
 mod config;
 mod files;
 mod namespaces;
@@ -21,6 +22,7 @@ pub(crate) mod stop;
 pub(crate) mod teardown;
 mod update;
 
+pub(crate) use broken::{broken, broken_status};
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
 pub(crate) use files::SHARED_FILES;
 #[cfg(test)]

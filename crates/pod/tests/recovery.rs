@@ -176,21 +176,3 @@ fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
         node.nothing_is_left(engine).await;
     });
 }
-
-#[test]
-fn a_broken_record_disturbs_nobody() {
-    on_a_node("a_broken_record_disturbs_nobody", |node| async move {
-        let engine = node.open_with_image().await;
-        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
-        let good = node.run(&engine, &pod, script("good", "exec sleep 1000")).await;
-        let bad = node.run(&engine, &pod, script("bad", "exec sleep 1000")).await;
-        drop(engine);
-        let record = node.config.state_dir.join("container").join(&bad).join("status.json");
-        std::fs::write(record, "{").expect("damage");
-        let engine = node.open().await;
-        assert_eq!(state(&engine, &good), ContainerState::Running);
-        assert!(engine.container(&bad).is_err());
-        std::fs::remove_dir_all(node.config.state_dir.join("broken").join(format!("container-{bad}"))).expect("aside");
-        node.nothing_is_left(engine).await;
-    });
-}

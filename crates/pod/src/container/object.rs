@@ -48,6 +48,17 @@ pub(crate) enum ContainerPhase {
     Exited,
 }
 
+impl ContainerPhase {
+    fn state(self) -> ContainerState {
+        match self {
+            Self::Creating => ContainerState::Unknown,
+            Self::Created | Self::Starting => ContainerState::Created,
+            Self::Running => ContainerState::Running,
+            Self::Exited => ContainerState::Exited,
+        }
+    }
+}
+
 /// `status.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ContainerRecord {
@@ -75,12 +86,23 @@ pub(crate) struct ContainerRecord {
     pub(crate) refused: Option<String>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
+    /// Why what should be on record of it is not; absent: it is.
+    #[serde(default)]
+    pub(crate) broken: Option<String>,
     /// Its program ended while `start` was not done.
     #[serde(skip)]
     pub(crate) early_end: Option<ExitStatus>,
 }
 
 impl ContainerRecord {
+    fn state(&self) -> ContainerState {
+        match self.phase {
+            // Whether it runs is known; what it is, is not.
+            phase if self.broken.is_some() && phase != ContainerPhase::Exited => ContainerState::Unknown,
+            phase => phase.state(),
+        }
+    }
+
     /// Another stage begins.
     pub(crate) fn enter(&mut self, stage: &str) {
         stage.clone_into(&mut self.stage);
@@ -105,6 +127,7 @@ impl Default for ContainerRecord {
             oom_score_adj: None,
             refused: None,
             timeline: Timeline::default(),
+            broken: None,
             early_end: None,
         };
         record.enter("creating");
@@ -264,27 +287,33 @@ impl Container {
         matches!(self.record.borrow().phase, ContainerPhase::Starting | ContainerPhase::Running)
     }
 
+    /// Its operation runs: nobody knows its id yet.
+    pub(crate) fn is_making(&self) -> bool {
+        self.record.borrow().phase == ContainerPhase::Creating && self.busy.try_lock().is_err()
+    }
+
+    pub(crate) fn state(&self) -> ContainerState {
+        self.record.borrow().state()
+    }
+
     pub(crate) fn status(&self) -> ContainerStatus {
         let record = self.record();
-        let state = match record.phase {
-            ContainerPhase::Creating => ContainerState::Unknown,
-            ContainerPhase::Created | ContainerPhase::Starting => ContainerState::Created,
-            ContainerPhase::Running => ContainerState::Running,
-            ContainerPhase::Exited => ContainerState::Exited,
-        };
         let alive = !matches!(record.phase, ContainerPhase::Creating | ContainerPhase::Exited);
         ContainerStatus {
             id: self.metadata.id.clone(),
             sandbox: self.metadata.sandbox.clone(),
             config: Arc::clone(&self.metadata.config),
             image_id: self.metadata.image_id.clone(),
-            state,
+            state: record.state(),
             created_at: self.metadata.created_at,
             started_at: record.started_at,
             finished_at: record.finished_at,
             exit_code: record.exit_code,
-            reason: record.reason.clone(),
-            message: record.message.clone(),
+            reason: match &record.broken {
+                Some(_) => "BrokenRecord".to_owned(),
+                None => record.reason.clone(),
+            },
+            message: record.broken.as_ref().unwrap_or(&record.message).clone(),
             log_path: self.metadata.log_path.clone(),
             pid: alive.then_some(record.pid).filter(|pid| *pid != 0),
             resources: record.resources.as_ref().unwrap_or(&self.metadata.config.resources).clone(),
@@ -292,7 +321,7 @@ impl Container {
             stop_signal: self.metadata.stop_signal,
             user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
             stage: record.stage.clone(),
-            making: record.phase == ContainerPhase::Creating && self.busy.try_lock().is_err(),
+            making: self.is_making(),
         }
     }
 }

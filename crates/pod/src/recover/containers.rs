@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use monitor_api::{Attachments, HeldHooks, Holding, HoldingState, LogOptions, Role};
 use rustix::process::{Signal, pidfd_send_signal};
+use tokio::task::JoinHandle;
 
-use super::Found;
+use super::{Found, sandboxes};
 use crate::{
     Error, clock,
     container::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, end, prepare, remove::take_away, stdio,
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, prepare, remove::take_away, stdio,
     },
     engine::{Inner, name_of},
     monitor::Held,
@@ -25,43 +26,76 @@ use crate::{
     state::{Kind, Loaded},
 };
 
-pub(super) async fn load(engine: &Arc<Inner>, found: &mut Found) -> Result<(), Error> {
+/// Those that were not made yet are taken back by tasks of their own.
+pub(super) async fn load(engine: &Arc<Inner>, found: &mut Found) -> Result<Vec<JoinHandle<()>>, Error> {
+    let mut begun = Vec::new();
     let loaded: Vec<Loaded<ContainerMetadata, ContainerRecord>> = engine.records.load(Kind::Container)?;
-    for Loaded { metadata, status } in loaded {
-        let container = Arc::new(Container::new(metadata, status.unwrap_or_default()));
-        let id = container.id().to_owned();
-        engine.insert_container(Arc::clone(&container));
+    for Loaded { id, metadata, status } in loaded {
         let held = found.objects.remove(&id);
+        let (metadata, record) = match (metadata, status) {
+            (Ok(metadata), Ok(status)) if metadata.id == id => (metadata, status.unwrap_or_default()),
+            (Ok(metadata), Err(why)) if metadata.id == id => {
+                tracing::warn!("the status of container {id} cannot be read, the kernel is asked: {why}");
+                // Its process is the monitor's to tell; without it nobody knows how it ended.
+                (metadata, ContainerRecord { phase: ContainerPhase::Created, ..ContainerRecord::default() })
+            }
+            (metadata, _) => {
+                let why = metadata.map_or_else(|why| why, |_| Error::internal("its metadata is of another container"));
+                tracing::warn!("the record of container {id} cannot be read: {why}");
+                broken(&id, held.as_ref().map(|(holding, _)| holding), &why)
+            }
+        };
+        let container = Arc::new(Container::new(metadata, record));
+        engine.insert_container(Arc::clone(&container));
         // Who it is, for lists: read once.
         let _ = container.process(&engine.records);
-        if let Err(error) = restore(engine, &container, held).await {
-            tracing::warn!("restore container {id}: {error}");
+        match restore(engine, &container, held).await {
+            Ok(task) => begun.extend(task),
+            Err(error) => tracing::warn!("restore container {id}: {error}"),
         }
     }
-    Ok(())
+    Ok(begun)
+}
+
+/// As a task: what hangs in the kernel must not keep the daemon from its start.
+fn take_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
+    let (engine, container) = (Arc::clone(engine), Arc::clone(container));
+    let alone = Arc::clone(&container.busy).try_lock_owned();
+    tokio::spawn(async move {
+        let _alone = alone;
+        if let Err(error) = take_away(&engine, &container).await {
+            tracing::warn!("take back container {}: {error}", container.id());
+        }
+    })
 }
 
 async fn restore(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
     held: Option<(Holding, Attachments)>,
-) -> Result<(), Error> {
+) -> Result<Option<JoinHandle<()>>, Error> {
     let record = container.record();
     let holding = held.map(|(holding, mut files)| {
         push_filter(engine, container, &mut files);
         engine.monitor.custody().hold(Held::new(holding.clone(), files));
         holding
     });
-    if record.phase == ContainerPhase::Creating || engine.sandbox(&container.metadata.sandbox).is_err() {
-        return take_away(engine, container).await;
+    if record.phase == ContainerPhase::Creating {
+        return Ok(Some(take_back(engine, container)));
     }
-    engine.container_names.made(name_of(container), container.id().to_owned());
-    match (record.phase, holding) {
+    if engine.sandbox(&container.metadata.sandbox).is_err() && !container.metadata.sandbox.is_empty() {
+        sandboxes::missing(engine, &container.metadata.sandbox);
+    }
+    if record.phase != ContainerPhase::Exited && record.broken.is_none() {
+        engine.container_names.made(name_of(container), container.id().to_owned());
+    }
+    let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => as_held(engine, container, holding),
         (phase, None) => alone(engine, container, phase).await,
-    }
+    };
+    restored.map(|()| None)
 }
 
 /// A monitor that takes over must know the filter, or it refuses commands.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use monitor_api::{HoldingState, Role};
+use tokio::task::JoinHandle;
 
 use super::Found;
 use crate::{
@@ -12,23 +13,51 @@ use crate::{
     error::failed,
     monitor::Held,
     sandbox::{
-        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, derive, make_owned, make_shared,
-        teardown::teardown,
+        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive, make_owned,
+        make_shared, teardown::teardown,
     },
     state::{Kind, Loaded},
 };
 
 pub(super) fn load(engine: &Arc<Inner>) -> Result<(), Error> {
     let loaded: Vec<Loaded<SandboxMetadata, SandboxRecord>> = engine.records.load(Kind::Sandbox)?;
-    for Loaded { metadata, status } in loaded {
-        let record = status.unwrap_or_else(SandboxRecord::reserved);
+    for Loaded { id, metadata, status } in loaded {
+        let (metadata, record) = match (metadata, status) {
+            (Ok(metadata), Ok(status)) if metadata.id == id => {
+                (metadata, status.unwrap_or_else(SandboxRecord::reserved))
+            }
+            (Ok(metadata), Err(why)) if metadata.id == id => {
+                tracing::warn!("pod {id} is not ready, its status cannot be read: {why}");
+                (metadata, broken_status(&why))
+            }
+            (metadata, _) => {
+                let other = |_| Error::internal("its metadata is of another pod");
+                let why = metadata.map_or_else(|why| why, other);
+                tracing::warn!("pod {id} is not ready, its record cannot be read: {why}");
+                broken(&id, &why)
+            }
+        };
         engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
     }
     Ok(())
 }
 
+/// Puts a pod into the lists that containers belong to and no record tells of.
+pub(super) fn missing(engine: &Inner, id: &str) {
+    let why = Error::internal("its record is gone");
+    tracing::warn!("pod {id} is not ready: {why}");
+    let (metadata, record) = broken(id, &why);
+    let written = engine.records.create(Kind::Sandbox, id, &metadata);
+    let written = written.and_then(|()| engine.records.write_status(Kind::Sandbox, id, &record));
+    if let Err(error) = written {
+        tracing::warn!("pod {id}: {error}");
+    }
+    engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
+}
+
 /// With containers known, since what was lost can be had from one that runs.
-pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) {
+pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) -> Vec<JoinHandle<()>> {
+    let mut begun = Vec::new();
     for sandbox in engine.sandboxes() {
         if let Some((holding, files)) = found.objects.remove(sandbox.id()) {
             engine.monitor.custody().hold(Held::new(holding, files));
@@ -40,11 +69,16 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) {
             files.into_iter().map(|(_, file)| file).collect::<Vec<_>>()
         });
         let restored = match sandbox.record().phase {
-            SandboxPhase::Reserved | SandboxPhase::Networked => teardown(engine, &sandbox).await,
-            SandboxPhase::Stopped => {
-                engine.sandbox_names.made(sandbox.config().name.clone(), sandbox.id().to_owned());
+            _ if sandbox.record().broken.is_some() => {
+                // What it shares stays as it is, for its containers.
+                kept.into_iter().for_each(|files| engine.monitor.custody().keep(Shared::key(sandbox.id()), files));
                 Ok(())
             }
+            SandboxPhase::Reserved | SandboxPhase::Networked => {
+                begun.push(take_back(engine, &sandbox));
+                Ok(())
+            }
+            SandboxPhase::Stopped => Ok(()),
             SandboxPhase::Ready => {
                 engine.sandbox_names.made(sandbox.config().name.clone(), sandbox.id().to_owned());
                 ready(engine, &sandbox, kept).await
@@ -54,6 +88,19 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) {
             tracing::warn!("restore pod {}: {error}", sandbox.id());
         }
     }
+    begun
+}
+
+/// As a task: a plugin that sleeps must not keep the daemon from its start.
+fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
+    let (engine, sandbox) = (Arc::clone(engine), Arc::clone(sandbox));
+    let alone = Arc::clone(&sandbox.gate).try_write_owned();
+    tokio::spawn(async move {
+        let _alone = alone;
+        if let Err(error) = teardown(&engine, &sandbox).await {
+            tracing::warn!("take back pod {}: {error}", sandbox.id());
+        }
+    })
 }
 
 async fn ready(

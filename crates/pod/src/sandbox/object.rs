@@ -51,6 +51,9 @@ pub(crate) struct SandboxRecord {
     pub(crate) overhead: Option<oci::Resources>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
+    /// Why what should be on record of it is not; absent: it is.
+    #[serde(default)]
+    pub(crate) broken: Option<String>,
 }
 
 impl SandboxRecord {
@@ -64,6 +67,7 @@ impl SandboxRecord {
             resources: None,
             overhead: None,
             timeline: Timeline::default(),
+            broken: None,
         };
         record.enter("reserved");
         record

@@ -40,11 +40,13 @@ impl Kind {
     }
 }
 
-/// A record that was found; one without status was only just begun.
+/// A record that was found. What of it cannot be read is told, and disturbs nobody.
 #[derive(Debug)]
 pub(crate) struct Loaded<M, S> {
-    pub(crate) metadata: M,
-    pub(crate) status: Option<S>,
+    pub(crate) id: String,
+    pub(crate) metadata: Result<M, Error>,
+    /// None: it was only just begun.
+    pub(crate) status: Result<Option<S>, Error>,
 }
 
 /// The folders of one state folder.
@@ -74,7 +76,10 @@ impl Records {
         let folder = self.folder(kind, id);
         let made = DirBuilder::new().mode(0o711).create(&folder);
         made.map_err(failed(format_args!("create {}", folder.display())))?;
-        self.write(kind, id, METADATA, metadata)
+        self.write(kind, id, METADATA, metadata).inspect_err(|_| {
+            // On a full tmpfs: what was not begun leaves nothing. What cannot be removed is no record, and goes at the next start.
+            let _ = fs::remove_dir_all(&folder);
+        })
     }
 
     /// Replaces the status in one step.
@@ -112,7 +117,7 @@ impl Records {
         }
     }
 
-    /// All that can be read. One that cannot is put aside with a warning and disturbs nobody.
+    /// All there are. What is no record at all is put aside with a warning.
     pub(crate) fn load<M: DeserializeOwned, S: DeserializeOwned>(
         &self,
         kind: Kind,
@@ -122,36 +127,38 @@ impl Records {
         let mut loaded = Vec::new();
         for entry in entries.flatten() {
             let path = entry.path();
-            if !path.join(METADATA).exists() {
+            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && path.is_dir()).map(str::to_owned)
+            else {
+                self.put_aside(kind, &path);
+                continue;
+            };
+            if !path.join(METADATA).exists() && !path.join(STATUS).exists() {
                 // It died before its metadata was there, hence before anything was made.
                 let _ = fs::remove_dir_all(&path);
                 continue;
             }
-            match load_one(&path) {
-                Ok(one) => loaded.push(one),
-                Err(error) => self.put_aside(kind, &path, &error),
-            }
+            let status = path.join(STATUS);
+            let status = if status.exists() { read(&status).map(Some) } else { Ok(None) };
+            loaded.push(Loaded { id, metadata: read(&path.join(METADATA)), status });
         }
         Ok(loaded)
     }
 
-    fn put_aside(&self, kind: Kind, path: &Path, why: &Error) {
+    fn put_aside(&self, kind: Kind, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.root.join("broken").join(format!("{}-{name}", kind.folder()));
         let _ = fs::remove_dir_all(&aside);
         let moved = fs::rename(path, &aside);
-        tracing::warn!("{} {name} is left out, its record is now in {}: {why}", kind.folder(), aside.display());
+        tracing::warn!("{} is no record: it is now in {}", path.display(), aside.display());
         if let Err(error) = moved {
             tracing::warn!("move {} to {}: {error}", path.display(), aside.display());
         }
     }
 }
 
-fn load_one<M: DeserializeOwned, S: DeserializeOwned>(folder: &Path) -> Result<Loaded<M, S>, Error> {
-    let metadata = read(&folder.join(METADATA))?;
-    let status = folder.join(STATUS);
-    let status = if status.exists() { Some(read(&status)?) } else { None };
-    Ok(Loaded { metadata, status })
+/// As [`crate::identifier::fresh`] makes them.
+fn is_id(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {

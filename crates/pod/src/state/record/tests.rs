@@ -9,31 +9,45 @@ fn records() -> (tempfile::TempDir, Records) {
     (folder, records)
 }
 
+fn id(letter: &str) -> String {
+    letter.repeat(64)
+}
+
 #[test]
 fn what_was_written_is_read() {
     let (_folder, records) = records();
-    records.create(Kind::Sandbox, "a", &"meta").expect("create");
-    records.create(Kind::Sandbox, "b", &"meta").expect("create");
-    records.write_status(Kind::Sandbox, "a", &7).expect("status");
-    records.write_status(Kind::Sandbox, "a", &8).expect("status");
+    let (a, b) = (id("a"), id("b"));
+    records.create(Kind::Sandbox, &a, &"meta").expect("create");
+    records.create(Kind::Sandbox, &b, &"meta").expect("create");
+    records.write_status(Kind::Sandbox, &a, &7).expect("status");
+    records.write_status(Kind::Sandbox, &a, &8).expect("status");
     let mut loaded = records.load::<String, u32>(Kind::Sandbox).expect("load");
-    loaded.sort_by_key(|one| one.status);
-    assert_eq!((loaded[0].status, loaded[1].status), (None, Some(8)));
-    records.remove(Kind::Sandbox, "a").expect("remove");
-    records.remove(Kind::Sandbox, "a").expect("remove twice");
+    loaded.sort_by_key(|one| one.id.clone());
+    let status = |n: usize| *loaded[n].status.as_ref().expect("readable");
+    assert_eq!((status(0), status(1)), (Some(8), None));
+    records.remove(Kind::Sandbox, &a).expect("remove");
+    records.remove(Kind::Sandbox, &a).expect("remove twice");
     assert_eq!(records.load::<String, u32>(Kind::Sandbox).expect("load").len(), 1);
 }
 
 #[test]
-fn a_broken_record_is_put_aside_and_the_others_are_read() {
+fn what_cannot_be_read_is_told_and_what_is_no_record_put_aside() {
     let (folder, records) = records();
-    for id in ["good", "bad", "old"] {
-        records.create(Kind::Container, id, &"meta").expect("create");
+    for letter in ["a", "b", "c", "d"] {
+        records.create(Kind::Container, &id(letter), &"meta").expect("create");
     }
-    fs::write(folder.path().join("container/bad/status.json"), "{\"version\":1,").expect("damage");
-    fs::write(folder.path().join("container/old/metadata.json"), "{\"version\":0,\"value\":\"\"}").expect("damage");
-    fs::create_dir(folder.path().join("container/unborn")).expect("a folder without metadata");
-    assert_eq!(records.load::<String, u32>(Kind::Container).expect("load").len(), 1);
+    let file = |letter: &str, name: &str| folder.path().join("container").join(id(letter)).join(name);
+    fs::write(file("b", STATUS), "{\"version\":1,").expect("damage");
+    fs::write(file("c", METADATA), "{\"version\":0,\"value\":\"\"}").expect("damage");
+    fs::rename(file("d", METADATA), file("d", STATUS)).expect("damage");
+    fs::create_dir(folder.path().join("container").join(id("e"))).expect("a folder without metadata");
+    fs::create_dir(folder.path().join("container/strange")).expect("no record");
+    let mut loaded = records.load::<String, u32>(Kind::Container).expect("load");
+    loaded.sort_by_key(|one| one.id.clone());
+    let readable: Vec<_> = loaded.iter().map(|one| (one.metadata.is_ok(), one.status.is_ok())).collect();
+    assert_eq!(readable, [(true, true), (true, false), (false, true), (false, false)]);
+    let words = loaded[2].metadata.as_ref().expect_err("old").message.clone();
+    assert!(words.contains("format Some(0)"), "{words}");
     let left = |part: &str| fs::read_dir(folder.path().join(part)).expect("read").count();
-    assert_eq!((left("container"), left("broken")), (1, 2));
+    assert_eq!((left("container"), left("broken")), (4, 1));
 }
