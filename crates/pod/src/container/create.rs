@@ -239,6 +239,10 @@ async fn pid_namespace_of(
 ) -> Result<Option<OwnedFd>, Error> {
     if let Some(target) = &config.security.target {
         let target = engine.container(target)?;
+        if target.metadata.sandbox != sandbox.id() {
+            let id = target.id();
+            return Err(Error::invalid(format!("namespace_options.target_id: container {id} is of another pod")));
+        }
         let record = target.record();
         let refuse =
             || Error::state(format!("container {}, whose processes are to be seen, does not run", target.id()));

@@ -3,6 +3,7 @@
 mod arguments;
 mod capabilities;
 mod devices;
+mod labels;
 mod masks;
 mod mounts;
 
@@ -77,9 +78,9 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
         capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)),
         rlimits: vec![facts.nofile.clone()],
         no_new_privileges: security.no_new_privileges,
-        apparmor_profile: security.apparmor.clone().filter(|_| !security.privileged),
+        apparmor_profile: labels::apparmor(security)?,
         oom_score_adj: Some(config.oom_score_adj),
-        selinux_label: security.selinux_label.clone(),
+        selinux_label: labels::selinux(security),
         ..Process::default()
     })
 }
