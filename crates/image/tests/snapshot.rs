@@ -157,3 +157,59 @@ async fn a_layer_that_is_gone_is_named() {
     store.pull(&name, None, None).await.unwrap();
     assert_eq!(read(&store.mount("c", false).unwrap(), "a").unwrap(), b"a");
 }
+
+const FIRST: u32 = 655_360;
+
+fn id_map() -> image::IdMap {
+    use std::io::{BufRead, BufReader};
+    // A process that waits in a new user namespace for as long as its map is looked at.
+    let mut child = std::process::Command::new("unshare")
+        .args(["--user", "--", "sh", "-c", "echo in; read gone"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    for file in ["uid_map", "gid_map"] {
+        std::fs::write(format!("/proc/{}/{file}", child.id()), format!("0 {FIRST} 65536")).unwrap();
+    }
+    let user_namespace = std::fs::File::open(format!("/proc/{}/ns/user", child.id())).unwrap().into();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let range = image::IdRange { inside: 0, outside: FIRST, length: 65536 };
+    image::IdMap { user_namespace, uids: vec![range], gids: vec![range] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_are_shown_as_a_user_namespaces() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    let base = Tar::new().owned("a", 0o644, (0, 0), b"a").owned("b", 0o600, (33, 44), b"b");
+    let upper = Tar::new().dir("./", 0o755).owned("c", 0o644, (70_000, 0), b"c");
+    let image = TestImage::new().layer(base.done(), Compression::Gzip).layer(upper.done(), Compression::Gzip);
+    registry.push("t", "1", &image).await;
+    let store = open(dir.path());
+    let image = store.pull(&registry.name("t:1"), None, None).await.unwrap();
+    let (before, map) = (mounts(), id_map());
+    store.probe_id_map(&map).unwrap();
+    store.prepare_mapped("mapped", &image.id, Some(&map)).unwrap();
+    store.prepare("plain", &image.id).unwrap();
+    let root = store.mount_mapped("mapped", false, Some(&map)).unwrap();
+    assert_eq!(mounts(), before, "attached nowhere");
+    let owner = |root: &OwnedFd, path: &str| {
+        let stat = rustix::fs::statat(root, path, AtFlags::EMPTY_PATH).unwrap();
+        (stat.st_uid, stat.st_gid)
+    };
+    assert_eq!(owner(&root, ""), (FIRST, FIRST));
+    assert_eq!((owner(&root, "a"), owner(&root, "b")), ((FIRST, FIRST), (FIRST + 33, FIRST + 44)));
+    assert_eq!(owner(&root, "c").0, 65534, "an id that is not mapped is nobody's");
+    // A copy up keeps the mapped owner; the layer stays as it was for others.
+    write(&root, "b").unwrap();
+    let stat = rustix::fs::stat(store.upper("mapped").join("b")).unwrap();
+    assert_eq!((stat.st_uid, stat.st_gid), (FIRST + 33, FIRST + 44));
+    let plain = store.mount("plain", false).unwrap();
+    assert_eq!((owner(&plain, "a"), owner(&plain, "b")), ((0, 0), (33, 44)));
+    assert_eq!(read(&plain, "b").unwrap(), b"b");
+    let volume = store.mount_image_mapped("mapped", &image.id, Some(&map)).unwrap();
+    assert_eq!(owner(&volume, "b"), (FIRST + 33, FIRST + 44));
+    assert_eq!(write(&volume, "b").unwrap_err(), rustix::io::Errno::ROFS);
+}

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs::File};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
+    fs::Uid,
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use syscall::namespace::{ThreadNamespace, unshare_thread};
@@ -19,6 +20,8 @@ pub struct PodNamespaces {
     pub ipc: Option<OwnedFd>,
     /// Host and domain name.
     pub uts: Option<OwnedFd>,
+    /// Where a user namespace owns them: its root, as the caller knows it. Who is not may not set what is of IPC.
+    pub root: Option<Uid>,
 }
 
 impl PodNamespaces {
@@ -29,7 +32,7 @@ impl PodNamespaces {
     pub fn create(net: Option<Namespace>, ipc: bool, hostname: Option<&str>) -> Result<Self, Error> {
         let ipc = ipc.then(create_ipc).transpose()?;
         let uts = hostname.map(|name| create_uts(name, None)).transpose()?;
-        Ok(Self { net, ipc, uts })
+        Ok(Self { net, ipc, uts, root: None })
     }
 
     /// Runs a closure with these namespaces current, on a thread kept for that; the caller waits.
@@ -67,7 +70,8 @@ impl PodNamespaces {
         for (key, value) in sysctls {
             writes.push((key.clone(), sysctl::path(key, self.net.is_some(), self.ipc.is_some())?, value.clone()));
         }
-        if writes.is_empty() { Ok(()) } else { self.enter(move || sysctl::write_all(&writes))? }
+        let root = self.root;
+        if writes.is_empty() { Ok(()) } else { self.enter(move || sysctl::write_all(&writes, root))? }
     }
 }
 

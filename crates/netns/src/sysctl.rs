@@ -2,6 +2,8 @@
 
 use std::{fs::OpenOptions, io::Write, path::PathBuf};
 
+use rustix::{fs::Uid, thread::set_thread_res_uid};
+
 use crate::Error;
 
 /// Where a key is, when it belongs to a namespace the pod has of its own.
@@ -41,12 +43,28 @@ fn swap(c: char) -> char {
     }
 }
 
-pub(crate) fn write_all(writes: &[(String, PathBuf, String)]) -> Result<(), Error> {
+/// `root`: of the user namespace that owns the namespaces. The kernel lets only it set those of IPC, whatever capabilities
+/// another has; those of the network it lets their owner and whoever rules it set, with ids as the writer knows them.
+pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>) -> Result<(), Error> {
     for (key, path, value) in writes {
-        let written = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));
+        let write = || OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));
+        let written = match root.filter(|_| !path.starts_with("/proc/sys/net")) {
+            Some(root) => as_user(root, write),
+            None => write(),
+        };
         written.map_err(|e| Error::Sysctl { key: key.clone(), reason: format!("write {value:?}: {e}") })?;
     }
     Ok(())
+}
+
+/// With another effective user of this thread alone, and with none of its capabilities meanwhile.
+fn as_user<T>(user: Uid, work: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let own = rustix::process::getuid();
+    set_thread_res_uid(own, user, own)?;
+    let done = work();
+    // It was the real one all the time.
+    set_thread_res_uid(own, own, own)?;
+    done
 }
 
 #[cfg(test)]

@@ -184,21 +184,8 @@ fn close_originals(state: Number, previous: Number, originals: Originals) {
     for number in [state, previous] {
         drop(take_inherited(number));
     }
-    let (Ok(read), Originals::Kept) = (read, originals) else { return };
-    let outputs = read.containers.iter().flat_map(|saved| {
-        let output = &saved.output;
-        let streams = output.streams.iter().map(|stream| stream.fd);
-        let taps = output.taps.iter().map(|tap| tap.pipe);
-        let sync = if let state::Stage::Created(sync) = saved.stage { Some(sync) } else { None };
-        streams.chain(taps).chain([output.sink.file, saved.stdin, saved.pidfd, sync].into_iter().flatten())
-    });
-    let commands = read.commands.iter().flat_map(|c| [Some(c.pidfd), Some(c.sync), c.terminal].into_iter().flatten());
-    let kept = read.kept.iter().flat_map(|(_, files)| files.iter().copied());
-    let trees = read.trees.iter().map(|(_, fd)| *fd);
-    let link = read.link.iter().map(|link| link.fd);
-    let rest = [read.listener, read.folder];
-    for number in outputs.chain(commands).chain(kept).chain(trees).chain(link).chain(rest) {
-        drop(take_inherited(number));
+    if let (Ok(read), Originals::Kept) = (read, originals) {
+        read.all.into_iter().for_each(|number| drop(take_inherited(number)));
     }
 }
 

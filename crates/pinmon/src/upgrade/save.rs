@@ -52,7 +52,8 @@ impl Monitor {
             number: link.number,
             greeted: link.greeted,
         });
-        let state = State {
+        let mut state = State {
+            all: Vec::new(),
             head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
             asked,
             listener: files.add(&self.listener),
@@ -71,6 +72,7 @@ impl Monitor {
             kept,
             timers: self.timers.all().collect(),
         };
+        state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
         Saved { state, files: files.0 }
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct State {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) asked: Asked,
+    /// Every descriptor that is named below.
+    pub(super) all: Vec<Number>,
     pub(super) listener: Number,
     /// The folder of state, and the journal's name in it.
     pub(super) folder: Number,

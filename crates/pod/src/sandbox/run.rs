@@ -9,7 +9,7 @@ use tracing::{Instrument, debug_span};
 
 use super::{
     Sandbox, SandboxConfig, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, SharedMode, files, make_owned,
-    make_shared, teardown::teardown,
+    make_shared, namespaces, teardown::teardown,
 };
 use crate::{
     Error, ErrorKind, clock,
@@ -220,6 +220,7 @@ impl<'a> Reserved<'a> {
             net: netns.map(netns::Namespace::try_clone).transpose().map_err(failed("duplicate a namespace"))?,
             ipc: Shared::Ipc.file(self.engine, &self.sandbox)?,
             uts: Shared::Uts.file(self.engine, &self.sandbox)?,
+            root: config.user_namespace.as_ref().map(|_| rustix::fs::Uid::from_raw(namespaces::root_of(config).0)),
         };
         namespaces.write_sysctls(&sysctls).map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
     }
