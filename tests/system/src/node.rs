@@ -208,6 +208,18 @@ impl Node {
     /// Ends the node; panics if anything of it is left: pods must have been removed before.
     #[track_caller]
     pub fn end(mut self) {
+        self.nothing_is_left();
+        self.stop_daemon();
+    }
+
+    /// The same where the test ended the daemon itself.
+    #[track_caller]
+    pub fn end_without_daemon(self) {
+        self.nothing_is_left();
+    }
+
+    #[track_caller]
+    fn nothing_is_left(&self) {
         wait_until("no cgroup of the node is left", || self.cgroups().is_empty());
         let pins = self.run("sh", &["-c", "ls -A /run/netns 2>/dev/null"]).stdout;
         assert_eq!(pins.trim(), "", "pins are left");
@@ -215,7 +227,6 @@ impl Node {
         assert_eq!(links.trim(), "0", "veth links are left");
         let left = self.run("sh", &["-c", "ls -A /run/pinion/container /run/pinion/sandbox | grep -v :"]).stdout;
         assert_eq!(left.trim(), "", "state is left");
-        self.stop_daemon();
     }
 }
 
