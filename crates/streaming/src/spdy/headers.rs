@@ -9,6 +9,8 @@ use super::{
 
 /// Most bytes of a block once it is inflated.
 const BLOCK_MAX: usize = 32 * 1024;
+/// What a compressor writes when it is flushed.
+const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 /// Most headers of a block.
 const HEADERS_MAX: u32 = 64;
 
@@ -117,7 +119,7 @@ impl Deflater {
             plain.extend((text.len() as u32).to_be_bytes());
             plain.extend(text.as_bytes());
         }
-        let mut block = Vec::with_capacity(plain.len() + 11);
+        let mut block = Vec::with_capacity(plain.len() + 16);
         if !std::mem::replace(&mut self.begun, true) {
             // RFC 1950: deflate, 32 KiB, with a dictionary; the five low bits make it a multiple of 31.
             block.extend([0x78, 0xbb]);
@@ -129,6 +131,8 @@ impl Deflater {
         block.extend(length.to_le_bytes());
         block.extend((!length).to_le_bytes());
         block.extend(plain);
+        // An empty stored block: Go's inflater hands out what it has at one, and fails for good where input ends without.
+        block.extend(FLUSH);
         block
     }
 }

@@ -22,3 +22,6 @@ pub use headers::{Deflater, Headers, Inflater};
 
 pub(crate) use connection::{Limits, connect};
 pub(crate) use stream::{Acceptor, Credit, Offer, Outlet, Stream};
+
+#[cfg(test)]
+mod tests;

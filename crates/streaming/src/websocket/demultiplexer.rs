@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::frame::{BINARY, CLOSE, CONTINUATION, HEAD_MAX, Head, PING, PONG, TEXT};
+use super::frame::{BINARY, CLOSE, CONTINUATION, HEAD_MAX, Head, MASKED, PING, PONG, TEXT};
 
 /// Most bytes of a message in base64.
 const ENCODED_MAX: usize = 256 * 1024;
@@ -107,6 +107,9 @@ impl Demultiplexer {
     fn head_byte(&mut self, byte: u8) -> Result<(), Malformed> {
         self.head[self.filled] = byte;
         self.filled += 1;
+        if self.filled == 2 && byte & MASKED == 0 {
+            return Err(Malformed("a frame without a mask"));
+        }
         if self.filled < 2 || self.filled < Head::size(self.head[1]) {
             return Ok(());
         }

@@ -11,6 +11,8 @@ pub(super) const PONG: u8 = 10;
 
 /// Most bytes before a client's frame's content.
 pub(super) const HEAD_MAX: usize = 14;
+/// In the second byte: as each frame of a client's must be.
+pub(super) const MASKED: u8 = 0x80;
 /// Most bytes of a control frame's content.
 pub(super) const CONTROL_MAX: u64 = 125;
 
@@ -38,9 +40,6 @@ impl Head {
         let (first, second) = (bytes[0], bytes[1]);
         if first & 0x70 != 0 {
             return Err(Malformed("a frame of an extension"));
-        }
-        if second & 0x80 == 0 {
-            return Err(Malformed("a frame without a mask"));
         }
         let (length, mask) = bytes[2..].split_at(bytes.len() - 6);
         let length = match length.len() {

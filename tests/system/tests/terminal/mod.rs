@@ -23,7 +23,12 @@ impl Terminal {
     pub(crate) fn open(node: &Node, args: &[&str]) -> Self {
         let program = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
         let quoted: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
-        let line = format!("stty rows 24 cols 80; exec {} {}", program.display(), quoted.join(" "));
+        Self::run(node, &format!("{} {}", program.display(), quoted.join(" ")))
+    }
+
+    /// Runs any program.
+    pub(crate) fn run(node: &Node, line: &str) -> Self {
+        let line = format!("stty rows 24 cols 80; exec {line}");
         let mut command = node.command("script");
         command.env("SHELL", "/bin/sh").args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("script (bsdutils) starts");
