@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for seconds in [0, 951_782_400, 1_709_164_799, 1_709_164_800, 4_102_444_799, 13_574_563_200] {
+        for seconds in [0, 951_782_400, 1_709_164_799, 1_709_164_800, 4_102_444_799] {
             let at = SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, 123_456_000);
             let text = format(at);
             assert_eq!(

@@ -116,6 +116,6 @@ mod tests {
         let new = config("socket = \"/x\"\n[log]\nlevel = \"debug\"\n[registries.mirrors]\n\"a.b\" = [\"http://m\"]\n");
         assert_eq!(differing(&old, &new), ["log.level", "registries.mirrors.a.b", "socket"]);
         assert!(is_changeable("log.level") && is_changeable("registries.mirrors.a.b") && is_changeable("network.pool"));
-        assert!(!is_changeable("socket") && !is_changeable("network.pools") && !is_changeable("log.format"));
+        assert!(!is_changeable("socket") && !is_changeable("network.pools") && !is_changeable("logs"));
     }
 }

@@ -38,7 +38,10 @@ impl Watch {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        #[expect(deprecated, reason = "its successor is unsafe code, which this crate has none of; it owns its descriptor")]
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe code, which this crate has none of; it owns its descriptor"
+        )]
         Ok(Self { inotify: AsyncFd::new(inotify)? })
     }
 

@@ -9,6 +9,8 @@ mod process;
 mod runtime;
 mod scrape;
 mod server;
+#[cfg(test)]
+mod tests;
 
 /// Whom a scrape asks. Cheap to clone.
 #[derive(Clone)]

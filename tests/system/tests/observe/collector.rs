@@ -1,0 +1,83 @@
+//! A receiver of OTLP inside a node's network namespace.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::any_value::Value,
+    trace::v1::Span,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use system_tests::Node;
+use tokio::sync::Notify;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport::Server};
+
+/// What arrived.
+#[derive(Clone, Default)]
+pub struct Collector {
+    spans: Arc<Mutex<Vec<Span>>>,
+    came: Arc<Notify>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let scopes = request.into_inner().resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+        self.spans.lock().expect("not poisoned").extend(scopes.flat_map(|scope| scope.spans));
+        self.came.notify_one();
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    /// On a port of the node's loopback interface.
+    pub fn start(node: &Node, port: u16) -> Self {
+        let namespace = File::open(format!("/proc/{}/ns/net", node.first())).expect("the node's network namespace");
+        // A socket stays in the namespace of the thread that made it.
+        let listening = thread::spawn(move || {
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))
+                .expect("enter it");
+            TcpListener::bind(("127.0.0.1", port)).expect("the port is free")
+        });
+        let listener = listening.join().expect("the thread ends");
+        listener.set_nonblocking(true).expect("set");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+        let collector = Self::default();
+        let service = TraceServiceServer::new(collector.clone());
+        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
+        collector
+    }
+
+    /// All that came, once `enough` is content with it.
+    pub async fn spans(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+        loop {
+            let spans = self.spans.lock().expect("not poisoned").clone();
+            if enough(&spans) {
+                return spans;
+            }
+            self.came.notified().await;
+        }
+    }
+}
+
+/// The text of an attribute.
+pub fn attribute(span: &Span, key: &str) -> Option<String> {
+    let value = span.attributes.iter().find(|kv| kv.key == key)?.value.as_ref()?.value.as_ref()?;
+    match value {
+        Value::StringValue(text) => Some(text.clone()),
+        Value::IntValue(int) => Some(int.to_string()),
+        other => Some(format!("{other:?}")),
+    }
+}
