@@ -33,6 +33,11 @@ pub(crate) fn field_of(limits: &Limits, controller: Controller, v2: bool) -> Opt
     settings(limits, controller, v2).first().map(|setting| setting.field)
 }
 
+/// Whether a group without this controller would be another than was asked for.
+pub(crate) fn is_required(limits: &Limits, controller: Controller, v2: bool) -> bool {
+    settings(limits, controller, v2).iter().any(|setting| !setting.optional)
+}
+
 impl Limits {
     /// Whether this machine's version of cgroups has a word for each of them.
     pub(crate) fn check(&self, trees: &Hierarchies) -> Result<(), Error> {

@@ -153,6 +153,8 @@ fn io(limits: &Limits) -> Vec<Setting> {
 fn hugetlb(limits: &Limits) -> Vec<Setting> {
     let pair = |(size, bytes): &(String, u64)| {
         let usage = Setting::new("hugepageLimits", format!("hugetlb.{size}.max"), bytes);
+        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do without.
+        let usage = if *bytes == 0 { usage.optional() } else { usage };
         [usage, Setting::new("hugepageLimits", format!("hugetlb.{size}.rsvd.max"), bytes).optional()]
     };
     limits.hugepages.iter().flat_map(pair).collect()

@@ -30,7 +30,9 @@ pub(crate) fn enable(
     for controller in apply::ORDER {
         let here = trees.with(controller).is_some_and(|with| std::ptr::eq(with, tree));
         if here && apply::field_of(limits, controller, true).is_some() {
-            needed.add(controller);
+            // What only might be written is tried for, and not missed.
+            let set = if apply::is_required(limits, controller, true) { &mut needed } else { &mut wanted };
+            set.add(controller);
         }
         if here && extent == Extent::Useful && trees.layout() == crate::Layout::V2 {
             wanted.add(controller);
