@@ -10,6 +10,7 @@ mod lists;
 mod machine;
 mod oci;
 mod pods;
+mod probes;
 mod process;
 mod statistics;
 
@@ -31,6 +32,8 @@ enum Scenario {
     Pods(pods::Arguments),
     /// Lists and stats of a full node.
     Lists(lists::Arguments),
+    /// Exec probes: a command in each of many containers, again and again.
+    Probes(probes::Arguments),
     /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
     /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().scenario {
         Scenario::Pods(arguments) => block_on(pods::run(arguments)),
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),
+        Scenario::Probes(arguments) => block_on(probes::run(arguments)),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };

@@ -10,6 +10,8 @@ pub(crate) struct Processes(BTreeMap<i32, Process>);
 struct Process {
     command: String,
     pss: u64,
+    /// With that of its children that were reaped, clock ticks.
+    cpu: u64,
 }
 
 impl Processes {
@@ -35,6 +37,18 @@ impl Processes {
         })
     }
 
+    /// Milliseconds of CPU since an earlier reading: of `daemon` and all below it, and of what is new since `before` and
+    /// is not `user`, with all children that were reaped meanwhile.
+    pub(crate) fn cpu_since(&self, earlier: &Self, before: &Self, daemon: i32, user: &str) -> u64 {
+        let ours = self.0.iter().filter(|(pid, process)| {
+            process.command != user && (!before.0.contains_key(pid) || descends(**pid, daemon))
+        });
+        let ticks: u64 = ours
+            .map(|(pid, process)| process.cpu.saturating_sub(earlier.0.get(pid).map_or(0, |earlier| earlier.cpu)))
+            .sum();
+        ticks * 1000 / rustix::param::clock_ticks_per_second()
+    }
+
     /// Without those that are gone in a later reading: whatever came and went by itself.
     pub(crate) fn that_stayed(mut self, later: &Self) -> Self {
         self.0.retain(|pid, _| later.0.contains_key(pid));
@@ -58,7 +72,21 @@ fn read(pid: i32) -> Option<Process> {
     let pss =
         rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse::<u64>().ok()?
             * 1024;
-    Some(Process { command, pss })
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name: state is field 3, the four times are 14 to 17.
+    let cpu = stat.rsplit(") ").next()?.split(' ').skip(11).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some(Process { command, pss, cpu })
+}
+
+/// Processes that ended and were not reaped.
+pub(crate) fn zombies() -> std::collections::BTreeSet<i32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_zombie = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+    };
+    pids.filter(is_zombie).collect()
 }
 
 fn descends(pid: i32, root: i32) -> bool {

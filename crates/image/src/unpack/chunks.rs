@@ -44,6 +44,7 @@ pub(crate) fn decompress<'scope, 'env, R: Read + Send + 'scope>(
         let _ = empty.send(Vec::new());
     }
     let handle = thread::Builder::new().name("image-inflate".into()).spawn_scoped(scope, move || {
+        super::background::step_back();
         let mut hasher = Hasher::new();
         if let Err(error) = pump(source, &full_in, &empty_out, &mut hasher) {
             let _ = full_in.send(Err(error));

@@ -3,6 +3,7 @@
 //! The archive is hostile: see [`tree`] for paths, [`attributes`] for what it may set, [`Limits`] for sizes.
 
 mod attributes;
+mod background;
 mod chunks;
 mod entry;
 mod file;
@@ -54,9 +55,14 @@ pub(crate) fn unpack(source: impl Read + Send, root: OwnedFd, limits: Limits) ->
     thread::scope(|scope| {
         let started = chunks::decompress(scope, source);
         let (chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
-        let mut unpacker = Unpacker::new(root, chunks, limits);
-        unpacker.run()?;
-        let implied = unpacker.finish()?;
+        let files = thread::Builder::new().name("image-unpack".into()).spawn_scoped(scope, move || {
+            background::step_back();
+            let mut unpacker = Unpacker::new(root, chunks, limits);
+            unpacker.run()?;
+            unpacker.finish()
+        });
+        let files = files.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
+        let implied = files.join().map_err(|_| Error::system("the unpacking thread panicked"))??;
         let diff_id = inflate.join().map_err(|_| Error::system("the decompressing thread panicked"))?;
         Ok(Unpacked { diff_id, implied })
     })

@@ -36,6 +36,13 @@ pub(crate) struct Alive {
     container: String,
 }
 
+impl Alive {
+    /// Its container's id.
+    pub(crate) fn container(&self) -> &str {
+        &self.container
+    }
+}
+
 struct Clock<'a> {
     engine: &'a Engine,
     times: Times,

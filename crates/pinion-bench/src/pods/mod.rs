@@ -78,7 +78,7 @@ impl Shape {
     }
 
     /// What the users' processes run.
-    fn command(&self) -> Vec<String> {
+    pub(crate) fn command(&self) -> Vec<String> {
         vec!["sleep".to_owned(), self.mark.clone()]
     }
 

@@ -1,0 +1,102 @@
+use std::{collections::BTreeMap, fmt::Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::Arguments;
+use crate::{machine::Machine, statistics::Summary};
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    machine: Machine,
+    containers: usize,
+    period_ms: u64,
+    seconds: u64,
+    command: Vec<String>,
+    /// A row per engine.
+    pub(super) engines: Vec<Row>,
+}
+
+/// One engine.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) engine: String,
+    pub(super) version: String,
+    /// Probes that the time has room for.
+    pub(super) wanted: usize,
+    /// By gRPC code or exit code.
+    pub(super) errors: BTreeMap<String, usize>,
+    pub(super) exec_sync: Summary,
+    /// CPU of the whole machine without the measuring client, percent of one core.
+    pub(super) node_percent: f64,
+    /// CPU of the engine's processes and of what they reaped, percent of one core.
+    pub(super) engine_percent: f64,
+    pub(super) node_ms_per_probe: f64,
+    pub(super) engine_ms_per_probe: f64,
+    /// CPU of the measuring client, percent of one core.
+    pub(super) client_percent: f64,
+    /// Processes and threads made on the whole machine.
+    pub(super) forks_per_probe: f64,
+    /// That were not reaped within a second.
+    pub(super) zombies: usize,
+}
+
+impl Report {
+    /// Nothing measured yet.
+    pub(super) fn new(machine: Machine, arguments: &Arguments) -> Self {
+        Self {
+            machine,
+            containers: arguments.containers,
+            period_ms: arguments.period,
+            seconds: arguments.seconds,
+            command: arguments.command.clone(),
+            engines: Vec::new(),
+        }
+    }
+
+    /// A Markdown table: figures down, engines across, the last columns the first engine against each other one.
+    pub(super) fn table(&self) -> String {
+        let mut text = format!("{}\n", self.machine.line());
+        for row in &self.engines {
+            let _ = writeln!(text, "{}: {}", row.engine, row.version);
+        }
+        let command = self.command.join(" ");
+        let Self { containers, period_ms, seconds, .. } = self;
+        let _ = writeln!(text, "\n{containers} containers, `{command}` in each every {period_ms} ms for {seconds} s\n");
+        let mut header = vec![String::new()];
+        header.extend(self.engines.iter().map(|row| row.engine.clone()));
+        header.extend(self.engines.iter().skip(1).map(|row| format!("{} / {}", self.engines[0].engine, row.engine)));
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(header);
+        let mut plain = |name: &str, digits: usize, value: fn(&Row) -> f64| {
+            let values: Vec<f64> = self.engines.iter().map(value).collect();
+            let mut cells = vec![name.to_owned()];
+            cells.extend(values.iter().map(|value| format!("{value:.digits$}")));
+            cells.extend(values.iter().skip(1).map(|value| ratio(values[0], *value)));
+            table.add_row(cells);
+        };
+        plain("probes", 0, |row| row.exec_sync.count as f64);
+        plain("probes there was time for", 0, |row| row.wanted as f64);
+        plain("ExecSync p50, ms", 2, |row| row.exec_sync.p50_ms);
+        plain("ExecSync p99, ms", 2, |row| row.exec_sync.p99_ms);
+        plain("CPU of the node, % of a core", 1, |row| row.node_percent);
+        plain("CPU of the engine's processes, % of a core", 1, |row| row.engine_percent);
+        plain("CPU of the node per probe, ms", 2, |row| row.node_ms_per_probe);
+        plain("processes and threads per probe", 1, |row| row.forks_per_probe);
+        plain("errors", 0, |row| row.errors.values().sum::<usize>() as f64);
+        plain("zombies that stayed", 0, |row| row.zombies as f64);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let _ = writeln!(text, "{table}");
+        for row in self.engines.iter().filter(|row| !row.errors.is_empty()) {
+            let _ = writeln!(text, "{}: {:?}", row.engine, row.errors);
+        }
+        text
+    }
+}
+
+fn ratio(ours: f64, theirs: f64) -> String {
+    if theirs > 0.0 { format!("{:.3}", ours / theirs) } else { "–".to_owned() }
+}
