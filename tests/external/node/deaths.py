@@ -124,7 +124,7 @@ def gone(steps, pods):
             things += [group for group in below() if re.search(r"kubepods.*/pod[0-9a-f-]+", group)]
             things += [str(path) for path in (node.work / "root/pods").glob("*") if not str(path).endswith("static-pods")]
             things += [str(path) for path in (node.work / "podlogs").glob("*")]
-            things += [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if str(node.work / "root") in line]
+            things += [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if f"{node.work}/root/" in line]
             if things:
                 raise Failed(f"{len(things)} are left: " + ", ".join(things[:8]))
             return True

@@ -112,10 +112,17 @@ class Kubelet:
         self.process.wait()
 
     def stop(self):
-        """Politely; what it set for the whole machine is set back."""
+        """Politely."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(30)
+
+    def end(self):
+        """Stops it and sets back what it set for the whole machine."""
+        self.stop()
+        # It makes its own folder a shared mount.
+        while run("umount", self.work / "root").code == 0:
+            pass
         for name, value in self.sysctls.items():
             if (Path("/proc/sys") / name).read_text() != value:
                 (Path("/proc/sys") / name).write_text(value)

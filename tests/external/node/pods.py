@@ -36,7 +36,7 @@ class Pods:
         for one in pods:
             self.running(one["metadata"]["name"], ready=ready)
 
-    def running(self, name, ready=True, seconds=90):
+    def running(self, name, ready=True, seconds=60):
         """Waits until all its containers run."""
         def all_run():
             status = self.node.pods()[name]["status"]
