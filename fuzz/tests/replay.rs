@@ -77,3 +77,13 @@ fn spec() {
 fn seccomp() {
     replay("seccomp", fuzz::seccomp);
 }
+
+#[test]
+fn spdy() {
+    replay("spdy", fuzz::spdy);
+}
+
+#[test]
+fn websocket() {
+    replay("websocket", fuzz::websocket);
+}
