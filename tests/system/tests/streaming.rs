@@ -106,12 +106,11 @@ fn attach_ends_input_only_where_it_is_once() {
         let (node, _, id) = node(&["sh", "-c", script], once);
         let (out, err, good) = fed(&node, &["attach", "-i", "-r", transport, &id], b"a line\n");
         assert_eq!((out.as_str(), good), ("got-a line\nover\n", true), "{transport}: {err}");
-        wait_until("its end", || {
-            node.crictl(&["inspect", &id]).json()["status"]["state"] == "CONTAINER_EXITED"
-        });
+        wait_until("its end", || node.crictl(&["inspect", &id]).json()["status"]["state"] == "CONTAINER_EXITED");
         end(node);
     }
-    let (node, _, id) = node(&["sh", "-c", "while read line; do echo got-$line; done"], |spec| spec["stdin"] = json!(true));
+    let (node, _, id) =
+        node(&["sh", "-c", "while read line; do echo got-$line; done"], |spec| spec["stdin"] = json!(true));
     for transport in TRANSPORTS {
         let mut child = command(&node, &["attach", "-i", "-r", transport, &id]).spawn().expect("crictl starts");
         let (mut stdin, mut stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
@@ -130,7 +129,8 @@ fn attach_ends_input_only_where_it_is_once() {
 fn a_client_that_is_killed_ends_its_command_and_nothing_else() {
     let (node, _, id) = node(&["sleep", "1000"], |_| {});
     for transport in TRANSPORTS {
-        let mut child = command(&node, &["exec", "-i", "-r", transport, &id, "sleep", "777"]).spawn().expect("crictl starts");
+        let mut child =
+            command(&node, &["exec", "-i", "-r", transport, &id, "sleep", "777"]).spawn().expect("crictl starts");
         let runs = || node.processes().iter().any(|process| process.command_line() == "sleep 777");
         wait_until("the command runs", runs);
         end_client(&node, &mut child);
@@ -154,7 +154,11 @@ fn end_client(node: &Node, child: &mut Child) {
 fn forward(node: &Node, transport: &str, pod: &str, ports: &str) -> Child {
     let child = command(node, &["port-forward", "-r", transport, pod, ports]).spawn().expect("crictl starts");
     let port = ports.split(':').next().expect("a local port");
-    wait_until("it listens", || node.run("sh", &["-c", "cat /proc/net/tcp"]).stdout.contains(&format!(":{:04X} ", port.parse::<u16>().expect("a port"))));
+    wait_until("it listens", || {
+        node.run("sh", &["-c", "cat /proc/net/tcp"])
+            .stdout
+            .contains(&format!(":{:04X} ", port.parse::<u16>().expect("a port")))
+    });
     child
 }
 

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status, transport::Server};
 
 /// What arrived.
 #[derive(Clone, Default)]
-pub struct Collector {
+pub(crate) struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
     came: Arc<Notify>,
 }
@@ -43,7 +43,7 @@ impl TraceService for Collector {
 
 impl Collector {
     /// On a port of the node's loopback interface.
-    pub fn start(node: &Node, port: u16) -> Self {
+    pub(crate) fn start(node: &Node, port: u16) -> Self {
         let namespace = File::open(format!("/proc/{}/ns/net", node.first())).expect("the node's network namespace");
         // A socket stays in the namespace of the thread that made it.
         let listening = thread::spawn(move || {
@@ -61,7 +61,7 @@ impl Collector {
     }
 
     /// All that came, once `enough` is content with it.
-    pub async fn spans(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+    pub(crate) async fn spans(&self, enough: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         loop {
             let spans = self.spans.lock().expect("not poisoned").clone();
             if enough(&spans) {
@@ -73,7 +73,7 @@ impl Collector {
 }
 
 /// The text of an attribute.
-pub fn attribute(span: &Span, key: &str) -> Option<String> {
+pub(crate) fn attribute(span: &Span, key: &str) -> Option<String> {
     let value = span.attributes.iter().find(|kv| kv.key == key)?.value.as_ref()?.value.as_ref()?;
     match value {
         Value::StringValue(text) => Some(text.clone()),

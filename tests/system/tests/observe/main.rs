@@ -87,7 +87,7 @@ async fn every_documented_metric_is_in_a_scrape() {
 
     let page = scrape(&node, "application/openmetrics-text; version=1.0.0");
     assert!(page.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\n"), "{page}");
-    assert!(page.ends_with("# EOF\n"));
+    assert!(page.ends_with("# EOF"));
     for (name, histogram) in &documented {
         let sample = if *histogram { format!("{name}_bucket") } else { (*name).to_owned() };
         assert!(page.lines().any(|line| line.starts_with(&sample)), "{name} is not in a scrape");
