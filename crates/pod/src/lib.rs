@@ -32,6 +32,7 @@ mod failpoint;
 mod failures;
 mod figures;
 mod filter;
+mod glance;
 mod identifier;
 mod joined;
 mod lanes;
@@ -65,6 +66,7 @@ pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
 pub use figures::{ENDS, Figures, MONITOR_CONTRACT, MonitorIdentity, Population};
+pub use glance::{ContainerGlance, SandboxGlance};
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
     OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Usage,

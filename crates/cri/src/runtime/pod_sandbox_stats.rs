@@ -9,5 +9,5 @@ use crate::{
 pub(super) async fn answer(state: Shared, request: v1::PodSandboxStatsRequest) -> Outcome<v1::PodSandboxStatsResponse> {
     // Kubelet asks for the pod "" to see whether this is implemented: it is, and there is no such pod.
     let stats = state.engine.sandbox_stats(&request.pod_sandbox_id).await?;
-    Ok(v1::PodSandboxStatsResponse { stats: Some(sandbox_stats(&stats, state.engine.images().root())) })
+    Ok(v1::PodSandboxStatsResponse { stats: Some(sandbox_stats(&stats, &crate::rows::root(&state))) })
 }

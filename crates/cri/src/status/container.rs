@@ -1,5 +1,5 @@
 use cri_proto::v1;
-use pod::{ContainerConfig, ContainerState, ContainerStatus, Image, Propagation, Volume, oci};
+use pod::{ContainerConfig, ContainerGlance, ContainerState, ContainerStatus, Image, Propagation, Volume, oci};
 
 use super::time;
 use crate::config::signal_message;
@@ -8,19 +8,19 @@ use crate::config::signal_message;
 const UNKNOWN_EXIT: i32 = 255;
 
 /// One row of `ListContainers`.
-pub(crate) fn listed(container: &ContainerStatus) -> v1::Container {
-    let config = &container.config;
+pub(crate) fn listed(container: &ContainerGlance<'_>) -> v1::Container {
+    let config = container.config;
     v1::Container {
-        id: container.id.clone(),
-        pod_sandbox_id: container.sandbox.clone(),
+        id: container.id.to_owned(),
+        pod_sandbox_id: container.sandbox.to_owned(),
         metadata: Some(metadata(config)),
         image: Some(spec(config, config.image.clone())),
-        image_ref: container.image_id.clone(),
+        image_ref: container.image_id.to_owned(),
         state: state(container.state).into(),
         created_at: time(container.created_at),
         labels: config.labels.clone().into_iter().collect(),
         annotations: config.annotations.clone().into_iter().collect(),
-        image_id: container.image_id.clone(),
+        image_id: container.image_id.to_owned(),
     }
 }
 

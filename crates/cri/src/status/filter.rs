@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cri_proto::v1;
-use pod::{ContainerStatus, SandboxStatus};
+use pod::{ContainerGlance, SandboxGlance};
 
 use super::{container, sandbox};
 
@@ -40,12 +40,12 @@ impl SandboxFilter {
         id.starts_with(&self.id) && has_labels(labels, &self.labels)
     }
 
-    pub(crate) fn fits(&self, status: &SandboxStatus) -> bool {
+    pub(crate) fn fits(&self, pod: &SandboxGlance<'_>) -> bool {
         // One that is only just being made has no id that anybody could know: its maker, who asks again, joins. Shown as
         // not ready, it would make a kubelet give it up and ask for the next attempt.
-        (!status.making || !self.id.is_empty())
-            && self.state.is_none_or(|state| state == sandbox::state(status.state) as i32)
-            && self.names(&status.id, &status.config.labels)
+        (!pod.making || !self.id.is_empty())
+            && self.state.is_none_or(|state| state == sandbox::state(pod.state) as i32)
+            && self.names(pod.id, &pod.config.labels)
     }
 }
 
@@ -83,9 +83,9 @@ impl ContainerFilter {
         id.starts_with(&self.id) && sandbox.starts_with(&self.sandbox) && has_labels(labels, &self.labels)
     }
 
-    pub(crate) fn fits(&self, status: &ContainerStatus) -> bool {
-        (!status.making || !self.id.is_empty())
-            && self.state.is_none_or(|state| state == container::state(status.state) as i32)
-            && self.names(&status.id, &status.sandbox, &status.config.labels)
+    pub(crate) fn fits(&self, container: &ContainerGlance<'_>) -> bool {
+        (!container.making || !self.id.is_empty())
+            && self.state.is_none_or(|state| state == container::state(container.state) as i32)
+            && self.names(container.id, container.sandbox, &container.config.labels)
     }
 }

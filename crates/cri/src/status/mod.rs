@@ -14,7 +14,10 @@ pub(crate) use image::image;
 pub(crate) use info::{container as container_info, image as image_info, sandbox as sandbox_info};
 pub(crate) use metrics::{Filesystem, descriptors, of_sandbox as sandbox_metrics};
 pub(crate) use sandbox::{listed as listed_sandbox, status as sandbox_status};
-pub(crate) use stats::{filesystem, of_container as container_stats, of_sandbox as sandbox_stats};
+pub(crate) use stats::{
+    attributes_of_container, attributes_of_sandbox, filesystem, of_container as container_stats,
+    of_sandbox as sandbox_stats, usage_of_container, usage_of_sandbox,
+};
 
 /// Nanoseconds since 1970 as the CRI has them: signed.
 pub(crate) fn time(nanoseconds: u64) -> i64 {
@@ -27,5 +30,7 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+pub(crate) mod samples;
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,13 @@
 use cri_proto::v1;
-use pod::{PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode, UserMappings, oci};
+use pod::{PidMode, SandboxConfig, SandboxGlance, SandboxState, SandboxStatus, SharedMode, UserMappings, oci};
 
 use super::time;
 
 /// One row of `ListPodSandbox`.
-pub(crate) fn listed(sandbox: &SandboxStatus) -> v1::PodSandbox {
-    let config = &sandbox.config;
+pub(crate) fn listed(sandbox: &SandboxGlance<'_>) -> v1::PodSandbox {
+    let config = sandbox.config;
     v1::PodSandbox {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_owned(),
         metadata: Some(metadata(config)),
         state: state(sandbox.state).into(),
         created_at: time(sandbox.created_at),

@@ -1,23 +1,31 @@
 //! What containers and pods use, as the CRI tells it.
 
-use std::path::Path;
-
 use cri_proto::v1;
 use pod::{ContainerStats, Counters, Pressure, SandboxStats, Stalls, Stats, Usage};
 
 use super::{container, sandbox, time};
 
 /// `ContainerStats`; `root` is the folder of the writable layers.
-pub(crate) fn of_container(stats: &ContainerStats, root: &Path) -> v1::ContainerStats {
-    let at = time(stats.at);
+pub(crate) fn of_container(stats: &ContainerStats, root: &str) -> v1::ContainerStats {
+    v1::ContainerStats { attributes: Some(attributes_of_container(stats)), ..usage_of_container(stats, root) }
+}
+
+/// Who it is: always the same.
+pub(crate) fn attributes_of_container(stats: &ContainerStats) -> v1::ContainerAttributes {
     let config = &stats.container.config;
+    v1::ContainerAttributes {
+        id: stats.container.id.clone(),
+        metadata: Some(container::metadata(config)),
+        labels: config.labels.clone().into_iter().collect(),
+        annotations: config.annotations.clone().into_iter().collect(),
+    }
+}
+
+/// What it uses.
+pub(crate) fn usage_of_container(stats: &ContainerStats, root: &str) -> v1::ContainerStats {
+    let at = time(stats.at);
     v1::ContainerStats {
-        attributes: Some(v1::ContainerAttributes {
-            id: stats.container.id.clone(),
-            metadata: Some(container::metadata(config)),
-            labels: config.labels.clone().into_iter().collect(),
-            annotations: config.annotations.clone().into_iter().collect(),
-        }),
+        attributes: None,
         cpu: Some(cpu(at, &stats.cgroup, stats.cpu_rate)),
         memory: Some(memory(at, &stats.cgroup)),
         writable_layer: Some(filesystem(at, root, stats.writable_layer)),
@@ -27,24 +35,34 @@ pub(crate) fn of_container(stats: &ContainerStats, root: &Path) -> v1::Container
 }
 
 /// `PodSandboxStats`, with the pod's running containers in it.
-pub(crate) fn of_sandbox(stats: &SandboxStats, root: &Path) -> v1::PodSandboxStats {
-    let (at, config) = (time(stats.sample.at), &stats.sample.sandbox.config);
-    let cgroup = stats.cgroup();
-    let attributes = v1::PodSandboxAttributes {
+pub(crate) fn of_sandbox(stats: &SandboxStats, root: &str) -> v1::PodSandboxStats {
+    let mut linux = usage_of_sandbox(stats);
+    linux.containers = stats.containers.iter().map(|container| of_container(container, root)).collect();
+    v1::PodSandboxStats { attributes: Some(attributes_of_sandbox(stats)), linux: Some(linux), windows: None }
+}
+
+/// Who it is: always the same.
+pub(crate) fn attributes_of_sandbox(stats: &SandboxStats) -> v1::PodSandboxAttributes {
+    let config = &stats.sample.sandbox.config;
+    v1::PodSandboxAttributes {
         id: stats.sample.sandbox.id.clone(),
         metadata: Some(sandbox::metadata(config)),
         labels: config.labels.clone().into_iter().collect(),
         annotations: config.annotations.clone().into_iter().collect(),
-    };
-    let linux = v1::LinuxPodSandboxStats {
+    }
+}
+
+/// What it uses, without its containers.
+pub(crate) fn usage_of_sandbox(stats: &SandboxStats) -> v1::LinuxPodSandboxStats {
+    let (at, cgroup) = (time(stats.sample.at), stats.cgroup());
+    v1::LinuxPodSandboxStats {
         cpu: Some(cpu(at, &cgroup, stats.cpu_rate())),
         memory: Some(memory(at, &cgroup)),
         network: network(at, &stats.sample.network),
         process: Some(v1::ProcessUsage { timestamp: at, process_count: value(stats.processes()) }),
-        containers: stats.containers.iter().map(|container| of_container(container, root)).collect(),
+        containers: Vec::new(),
         io: Some(io(at, &cgroup)),
-    };
-    v1::PodSandboxStats { attributes: Some(attributes), linux: Some(linux), windows: None }
+    }
 }
 
 fn cpu(at: i64, stats: &Stats, rate: Option<u64>) -> v1::CpuUsage {
@@ -108,10 +126,10 @@ fn network(at: i64, interfaces: &[Counters]) -> Option<v1::NetworkUsage> {
 }
 
 /// What lies under one folder.
-pub(crate) fn filesystem(at: i64, root: &Path, usage: Usage) -> v1::FilesystemUsage {
+pub(crate) fn filesystem(at: i64, root: &str, usage: Usage) -> v1::FilesystemUsage {
     v1::FilesystemUsage {
         timestamp: at,
-        fs_id: Some(v1::FilesystemIdentifier { mountpoint: root.display().to_string() }),
+        fs_id: Some(v1::FilesystemIdentifier { mountpoint: root.to_owned() }),
         used_bytes: value(usage.bytes),
         inodes_used: value(usage.inodes),
     }

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use tokio::sync::watch;
+
 use super::{
     ContainerStats, SandboxStats,
     sampler::{Due, Wanted},
@@ -59,6 +61,19 @@ impl Engine {
         let mut sandboxes = self.0.sandboxes();
         sandboxes.retain(|sandbox| sandbox.is_ready() && wanted(sandbox.id(), &sandbox.config().labels));
         self.look_at(sandboxes).await
+    }
+
+    /// The samples of all ready pods as they are, however old.
+    pub fn last_sandbox_stats(&self) -> Vec<SandboxStats> {
+        let (mut sandboxes, mut containers) = (self.0.sandboxes(), self.0.containers());
+        sandboxes.retain(|sandbox| sandbox.is_ready());
+        containers.retain(|container| container.is_running());
+        gather(&self.0, &Wanted { containers, sandboxes })
+    }
+
+    /// Changes when the background has sampled all pods and containers once more.
+    pub fn stats_rounds(&self) -> watch::Receiver<u64> {
+        self.0.stats.rounds()
     }
 
     async fn look_at(&self, sandboxes: Vec<Arc<Sandbox>>) -> Vec<SandboxStats> {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cgroup::Group;
+use tokio::sync::watch;
 
 use super::{
     measure,
@@ -70,6 +71,7 @@ struct Shared {
     changed: Condvar,
     /// What measuring one object took of late, nanoseconds.
     cost: AtomicU64,
+    rounds: watch::Sender<u64>,
 }
 
 /// See the module.
@@ -162,6 +164,11 @@ impl Sampler {
         }
         drop(pace);
         self.0.changed.notify_all();
+    }
+
+    /// Changes after each round of the thread.
+    pub(super) fn rounds(&self) -> watch::Receiver<u64> {
+        self.0.rounds.subscribe()
     }
 
     /// For an object that is gone.
@@ -311,5 +318,6 @@ fn run(shared: &Shared, engine: &Weak<Inner>) {
         let begun = Instant::now();
         shared.round(&engine);
         (last, took) = (Instant::now(), begun.elapsed());
+        shared.rounds.send_modify(|rounds| *rounds += 1);
     }
 }
