@@ -112,7 +112,7 @@ fn a_terminal_of_a_command_is_the_daemons() {
 #[test]
 fn a_pod_of_shared_pids_has_an_init_that_reaps() {
     let mut node = Node::start();
-    let init = PodInit { container: "pod".into(), cgroup: format!("{}/pod", node.cgroup) };
+    let init = PodInit { user: None, container: "pod".into(), cgroup: format!("{}/pod", node.cgroup) };
     let (reply, mut files) = node.ask(Request::PodInit(init), Attachments::new()).expect("pod init");
     let Reply::PodInitStarted(started) = reply else { panic!("{reply:?}") };
     let namespace = files.take(Role::Namespace(NamespaceType::Pid)).expect("its namespace");

@@ -119,6 +119,60 @@ fn namespaces_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn maps_of_user_namespaces_are_checked_whole() {
+    let range = |container_id, host_id, length| v1::IdMapping { container_id, host_id, length };
+    let good = || vec![range(0, 65536, 1000), range(1000, 200_000, 64_536)];
+    let pod_with = |mode: v1::NamespaceMode,
+                    uids: Vec<v1::IdMapping>,
+                    change: fn(&mut v1::LinuxSandboxSecurityContext)| {
+        let user = v1::UserNamespace {
+            mode: mode.into(),
+            uids,
+            gids: if mode == v1::NamespaceMode::Pod { good() } else { vec![] },
+        };
+        let options = v1::NamespaceOption { userns_options: Some(user), ..Default::default() };
+        let mut security = v1::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
+        change(&mut security);
+        let linux = v1::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() };
+        sandbox(v1::PodSandboxConfig { linux: Some(linux), ..pod() }, String::new())
+    };
+    let keep: fn(&mut v1::LinuxSandboxSecurityContext) = |_| {};
+    let maps = pod_with(v1::NamespaceMode::Pod, good(), keep).expect("valid").user_namespace.expect("maps");
+    assert_eq!((maps.uids.len(), maps.gids[1].host_id), (2, 200_000));
+    assert!(pod_with(v1::NamespaceMode::Node, vec![], keep).expect("valid").user_namespace.is_none());
+
+    let at = "config.linux.security_context.namespace_options.userns_options";
+    for (uids, field) in [
+        (vec![], ".uids"),
+        (vec![range(1, 65536, 10)], ".uids"),
+        (vec![range(0, 65536, 0)], ".uids[0].length"),
+        (vec![range(0, 0, 10)], ".uids[0].host_id"),
+        (vec![range(0, u32::MAX - 5, 10)], ".uids[0].host_id"),
+        (vec![range(0, 65536, 10), range(u32::MAX, 1000, 1)], ".uids[1].container_id"),
+        (vec![range(0, 65536, 10), range(9, 1000, 10)], ".uids"),
+        (vec![range(0, 65536, 10), range(10, 65540, 10)], ".uids"),
+        (vec![range(0, 65536, 1); 341], ".uids"),
+    ] {
+        let failure = pod_with(v1::NamespaceMode::Pod, uids, keep).expect_err("refused");
+        assert!(failure.to_string().contains(&format!("{at}{field}")), "{failure} does not name {field}");
+    }
+    for (mode, uids) in
+        [(v1::NamespaceMode::Container, vec![]), (v1::NamespaceMode::Target, vec![]), (v1::NamespaceMode::Node, good())]
+    {
+        let failure = pod_with(mode, uids, keep).expect_err("refused");
+        assert!(failure.to_string().contains(at), "{failure}");
+    }
+    let refused = |change| pod_with(v1::NamespaceMode::Pod, good(), change).expect_err("refused").to_string();
+    assert!(refused(|security| security.privileged = true).contains("security_context.privileged"));
+    assert!(
+        refused(|s| s.namespace_options.as_mut().expect("set").pid = v1::NamespaceMode::Node.into()).contains(".pid")
+    );
+    assert!(
+        refused(|s| s.namespace_options.as_mut().expect("set").ipc = v1::NamespaceMode::Node.into()).contains(".ipc")
+    );
+}
+
+#[test]
 fn a_wrong_container_is_refused_by_field() {
     refused(v1::ContainerConfig { metadata: None, ..plain() }, "config.metadata");
     refused(v1::ContainerConfig { image: None, ..plain() }, "config.image.image");

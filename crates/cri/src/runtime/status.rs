@@ -22,7 +22,7 @@ pub(super) async fn answer(state: Shared, request: v1::StatusRequest) -> Outcome
         runtime_handlers: status.handlers.into_iter().map(|name| handler(name, users)).collect(),
         features: Some(v1::RuntimeFeatures {
             supplemental_groups_policy: true,
-            user_namespaces_host_network: false,
+            user_namespaces_host_network: users,
             mount_options: true,
         }),
     })

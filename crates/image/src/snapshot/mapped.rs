@@ -153,3 +153,66 @@ const NO_MAP: &str = "map ids (Linux 5.19 and a file system that can be id-mappe
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::{
+        fs::AtFlags,
+        mount::{FsMountFlags, FsOpenFlags, MountPropagationFlags, fsconfig_create, fsmount, fsopen, mount_change},
+    };
+
+    use super::*;
+
+    const FIRST: u32 = 655_360;
+
+    fn namespace() -> OwnedFd {
+        let mut child = std::process::Command::new("unshare")
+            .args(["--user", "--", "sh", "-c", "echo in; read gone"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = child.stdout.as_mut().unwrap();
+        std::io::Read::read_exact(said, &mut [0; 3]).unwrap();
+        for file in ["uid_map", "gid_map"] {
+            std::fs::write(format!("/proc/{}/{file}", child.id()), format!("0 {FIRST} 65536")).unwrap();
+        }
+        let file = std::fs::File::open(format!("/proc/{}/ns/user", child.id())).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        file.into()
+    }
+
+    #[test]
+    fn an_older_kernel_takes_layers_that_are_attached() {
+        // A thread of its own: its mount namespace goes with it.
+        let outcome = std::thread::spawn(|| {
+            syscall::mount_namespace::unshare_mounts().unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let lower = ["a", "b"].map(|name| folder.path().join(name));
+            lower.iter().for_each(|layer| std::fs::create_dir(layer).unwrap());
+            let map = IdMap { user_namespace: namespace(), uids: Vec::new(), gids: Vec::new() };
+            let point = folder.path().join(POINTS).join("1");
+            let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+            let mut mapped = Mapped::open(&lower, &map).unwrap();
+            mapped.by_path(&overlay, &point).unwrap();
+            assert!(std::fs::write(point.join("a/x"), "").is_err(), "what is attached cannot be written");
+            fsconfig_create(overlay.as_fd()).unwrap();
+            let mount = fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).unwrap();
+            drop(mapped);
+            assert!(!point.exists());
+            let stat = rustix::fs::statat(&mount, "", AtFlags::EMPTY_PATH).unwrap();
+            assert_eq!((stat.st_uid, stat.st_gid), (FIRST, FIRST));
+
+            // What a crash left goes when the store is opened.
+            let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+            let mut mapped = Mapped::open(&lower, &map).unwrap();
+            mapped.by_path(&overlay, &point).unwrap();
+            std::mem::forget(mapped);
+            recover(folder.path());
+            assert!(!point.exists() && lower.iter().all(|layer| layer.exists()));
+        });
+        outcome.join().expect("the thread's assertions hold");
+    }
+}
