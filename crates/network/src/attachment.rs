@@ -110,7 +110,7 @@ pub struct Counters {
 
 impl Counters {
     /// The same link seen from its other end, which has this name.
-    pub(crate) fn from_the_other_end(self, interface: &str) -> Self {
+    pub(crate) fn mirrored(self, interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
             rx_bytes: self.tx_bytes,

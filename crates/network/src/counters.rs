@@ -39,7 +39,7 @@ impl NodeEnds {
         let mut by_index: HashMap<u32, Counters> = dump.into_iter().collect();
         let found = self.indices.iter().filter_map(|(sandbox, index)| {
             let counters = by_index.remove(&(*index)?)?;
-            Some((sandbox.clone(), counters.from_the_other_end(INTERFACE)))
+            Some((sandbox.clone(), counters.mirrored(INTERFACE)))
         });
         Ok(found.collect())
     }

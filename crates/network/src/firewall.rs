@@ -128,7 +128,7 @@ impl Firewall {
             let taken = owners.get(&key).and_then(|list| list.iter().find(|owner| clash(owner.host_ip, port.host_ip)));
             let same =
                 |other: &&PortMapping| (other.protocol, other.host_port) == key && clash(other.host_ip, port.host_ip);
-            let twice = wanted[..at].iter().any(|other| same(other));
+            let twice = wanted[..at].iter().any(same);
             let owner = taken.map(|owner| owner.sandbox.as_str()).or(twice.then_some(sandbox));
             if let Some(owner) = owner {
                 return Err(Error::PortTaken {
