@@ -17,6 +17,9 @@ impl Monitor {
         let program = attachments
             .take(Role::Program)
             .ok_or_else(|| invalid("upgrade the monitor: no Program descriptor is attached"))?;
+        // Whoever opened it may have read from it.
+        rustix::fs::seek(&program, rustix::fs::SeekFrom::Start(0))
+            .map_err(|error| system("upgrade the monitor: read the program", error))?;
         let program = container::own_program::sealed_copy(program)
             .map_err(|error| system("upgrade the monitor: copy the program into memory", error))?;
         let until = clock::monotonic() + PATIENCE;
