@@ -85,7 +85,8 @@ impl Namespaces {
         }
         // Whoever joins a mount namespace sees its paths from then on.
         result.join.sort_by_key(|(kind, _)| *kind == NamespaceType::Mount);
-        if !result.user.is_other() && !(linux.uid_mappings.is_empty() && linux.gid_mappings.is_empty()) {
+        let mapped = !linux.uid_mappings.is_empty() || !linux.gid_mappings.is_empty();
+        if mapped && !result.user.is_other() {
             return Err(Error::invalid("linux.uidMappings: linux.namespaces has no user namespace"));
         }
         Ok(result)

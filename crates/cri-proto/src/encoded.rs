@@ -150,21 +150,21 @@ mod tests {
         let stats = v1::ContainerStats { cpu: Some(v1::CpuUsage::default()), ..Default::default() };
         let row = |message| vec![message];
         let list = ListPodSandboxMetricsResponse::from(row(Row::of(&metrics)));
-        assert_eq!(list.decode_rows().unwrap().pod_metrics, [metrics.clone()]);
+        assert_eq!(list.decode_rows().unwrap().pod_metrics, std::slice::from_ref(&metrics));
         let stream = StreamPodSandboxMetricsResponse::from(row(Row::of(&metrics)));
         assert_eq!(stream.decode_rows().unwrap().pod_sandbox_metrics, [metrics]);
         let list = ListContainerStatsResponse::from(row(Row::of(&stats)));
-        assert_eq!(list.decode_rows().unwrap().stats, [stats.clone()]);
+        assert_eq!(list.decode_rows().unwrap().stats, std::slice::from_ref(&stats));
         let stream = StreamContainerStatsResponse::from(row(Row::of(&stats)));
         assert_eq!(stream.decode_rows().unwrap().container_stats, [stats]);
         let container = v1::Container { id: "c".into(), ..Default::default() };
         let list = ListContainersResponse::from(row(Row::of(&container)));
-        assert_eq!(list.decode_rows().unwrap().containers, [container.clone()]);
+        assert_eq!(list.decode_rows().unwrap().containers, std::slice::from_ref(&container));
         let stream = StreamContainersResponse::from(row(Row::of(&container)));
         assert_eq!(stream.decode_rows().unwrap().containers, [container]);
         let pod = v1::PodSandboxStats { attributes: Some(Default::default()), ..Default::default() };
         let list = ListPodSandboxStatsResponse::from(row(Row::of(&pod)));
-        assert_eq!(list.decode_rows().unwrap().stats, [pod.clone()]);
+        assert_eq!(list.decode_rows().unwrap().stats, std::slice::from_ref(&pod));
         let stream = StreamPodSandboxStatsResponse::from(row(Row::of(&pod)));
         assert_eq!(stream.decode_rows().unwrap().pod_sandbox_stats, [pod]);
     }

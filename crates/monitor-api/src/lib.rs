@@ -29,16 +29,18 @@
 mod attach;
 mod codec;
 mod failure;
+mod hooks;
 mod message;
 mod socket;
 
 pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
 pub use failure::{Failure, FailureKind};
+pub use hooks::HeldHooks;
 pub use message::{
-    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, HeldHooks, Holding, HoldingState,
-    Kill, KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize,
-    UserMappings, Welcome,
+    Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
+    KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, UserMappings,
+    Welcome,
 };
 pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 

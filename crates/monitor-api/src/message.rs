@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, Role};
+use crate::{Failure, HeldHooks, Role};
 
 /// One frame on the wire.
 #[derive(Debug, Serialize, Deserialize)]
@@ -199,32 +199,6 @@ pub struct Create {
     /// Absolute path of a folder of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle: String,
-}
-
-/// Hooks of a container that are still to be run, and what they are told.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HeldHooks {
-    /// Those of the runtime's namespaces.
-    pub hooks: oci::Hooks,
-    /// Status and pid are filled in.
-    pub state: oci::State,
-}
-
-impl HeldHooks {
-    /// Of a container with this spec, if there are any.
-    #[must_use]
-    pub fn of(spec: &oci::Spec, id: &str, bundle: &str) -> Option<Box<Self>> {
-        let hooks = spec.hooks.clone()?;
-        let hooks = oci::Hooks { create_container: Vec::new(), start_container: Vec::new(), ..hooks };
-        let state = oci::State {
-            oci_version: spec.oci_version.clone(),
-            id: id.to_owned(),
-            bundle: bundle.to_owned(),
-            annotations: spec.annotations.clone(),
-            ..oci::State::default()
-        };
-        (hooks != oci::Hooks::default()).then(|| Box::new(Self { hooks, state }))
-    }
 }
 
 /// How a container's log is written (CRI log format).

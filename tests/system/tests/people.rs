@@ -334,11 +334,18 @@ fn json_of_every_command() {
     node.end();
 }
 
+/// `pinion` with these arguments.
+fn on_a_terminal(node: &Node, args: &[&str]) -> Terminal {
+    let program = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
+    let quoted: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
+    Terminal::run(node, &format!("{} {}", program.display(), quoted.join(" ")))
+}
+
 #[test]
 fn a_terminal_of_its_own() {
     let node = node();
     let script = "test -t 0 && test -t 1 && echo is-a-terminal; stty size; read line; echo got-$line; exit 3";
-    let mut run = Terminal::open(&node, &["run", "--rm", "-it", "demo:1", "sh", "-c", script]);
+    let mut run = on_a_terminal(&node, &["run", "--rm", "-it", "demo:1", "sh", "-c", script]);
     run.see("is-a-terminal");
     run.see("24 80");
     run.type_in("hello\r");
@@ -347,12 +354,12 @@ fn a_terminal_of_its_own() {
     nothing_is_left(&node);
 
     node.pinion(&["run", "-dit", "--name", "shell", "demo:1", "sh"]).ok();
-    let mut attach = Terminal::open(&node, &["attach", "shell"]);
+    let mut attach = on_a_terminal(&node, &["attach", "shell"]);
     attach.type_in("echo $((6*7))\r");
     attach.see("42");
     attach.type_in("\x10\x11");
     assert_eq!(attach.end(), Some(0), "ctrl-p ctrl-q leaves");
-    let mut exec = Terminal::open(&node, &["exec", "-it", "shell", "sh"]);
+    let mut exec = on_a_terminal(&node, &["exec", "-it", "shell", "sh"]);
     exec.type_in("tty; exit 4\r");
     exec.see("/dev/pts/");
     assert_eq!(exec.end(), Some(4));

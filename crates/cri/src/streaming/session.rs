@@ -42,6 +42,7 @@ pub(super) fn of_command(session: pod::Session) -> Session {
 
 /// A client that has no more input has left, unless the container's input ends with it: then its output is waited for.
 pub(super) fn of_container(session: pod::Session, config: &ContainerConfig) -> Session {
-    let ends_with_input = session.stdin.is_some() && !(config.stdin_once && !config.tty);
+    let passes_on_its_end = config.stdin_once && !config.tty;
+    let ends_with_input = session.stdin.is_some() && !passes_on_its_end;
     Session { ends_with_input, ..of_command(session) }
 }

@@ -26,7 +26,7 @@ impl Monitor {
         let wanted = OwnedNamespaces { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
         let making = wanted.make().map_err(|error| of_container(WHAT, &error))?;
         let serial = self.next_serial();
-        let watched = self.epoll.watch(&making.line(), Token::Sync(serial));
+        let watched = self.epoll.watch(making.line(), Token::Sync(serial));
         watched.map_err(|error| crate::failure::system(format!("{WHAT}: watch its maker"), error))?;
         self.makers.insert(serial, Maker { asked, making });
         Ok(None)
@@ -53,7 +53,7 @@ impl Monitor {
 
     fn maker_ended(&mut self, serial: u64, answer: Result<(Reply, Attachments), Failure>) {
         let Some(maker) = self.makers.remove(&serial) else { return };
-        self.epoll.forget(&maker.making.line());
+        self.epoll.forget(maker.making.line());
         self.reply(maker.asked, answer);
     }
 }

@@ -80,6 +80,8 @@ pub(crate) async fn upgrade(url: &str, headers: &[(&str, &str)]) -> (TcpStream, 
     let rest = url.strip_prefix("http://").expect("an http URL");
     let (host, path) = rest.split_once('/').expect("a path");
     let mut stream = TcpStream::connect(host).await.expect("connect");
+    // As clients have it: frames must not wait for each other.
+    stream.set_nodelay(true).expect("a socket option");
     let mut request = format!("POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));

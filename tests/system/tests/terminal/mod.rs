@@ -1,9 +1,7 @@
 //! A person at a terminal: `script` of util-linux gives `pinion` a pseudo-terminal of 24 lines and 80 columns.
 
 use std::{
-    env,
     io::{Read, Write},
-    path::PathBuf,
     process::{Child, ChildStdin, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -19,14 +17,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Runs `pinion` with these arguments.
-    pub(crate) fn open(node: &Node, args: &[&str]) -> Self {
-        let program = PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
-        let quoted: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
-        Self::run(node, &format!("{} {}", program.display(), quoted.join(" ")))
-    }
-
-    /// Runs any program.
+    /// Runs a program.
     pub(crate) fn run(node: &Node, line: &str) -> Self {
         let line = format!("stty rows 24 cols 80; exec {line}");
         let mut command = node.command("script");
