@@ -8,9 +8,7 @@ use crate::{Error, error::During};
 /// more that the container gets.
 pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>, preserve: u32) -> Result<(), Error> {
     let mut keep: Vec<RawFd> = (0..first_own(preserve)).chain(needed.map(|fd| fd.as_raw_fd())).collect();
-    keep.sort_unstable();
-    keep.dedup();
-    syscall::descriptors::close_all_but(&keep).during(|| "close the parent's descriptors")
+    syscall::descriptors::close_all_but(&mut keep).during(|| "close the parent's descriptors")
 }
 
 /// Leaves what an owner holds open: a child closes everything at once ([`keep_only`]) before it waits. What lives until then

@@ -116,7 +116,7 @@ impl OwnedNamespaces {
         set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")?;
         let mut kept = vec![0, 1, 2, end.as_fd().as_raw_fd()];
         kept.extend(self.user.as_ref().map(AsRawFd::as_raw_fd));
-        syscall::descriptors::close_all_but(&kept).during(|| "close the caller's descriptors")?;
+        syscall::descriptors::close_all_but(&mut kept).during(|| "close the caller's descriptors")?;
         end.wait_for_go()?;
         if let Some(user) = &self.user {
             move_into_thread_name_spaces(user.as_fd(), ThreadNameSpaceType::USER)

@@ -142,7 +142,7 @@ pub(crate) fn make(mappings: &IdMappings) -> Result<OwnedFd, Error> {
     let child = Clone3 { namespaces: Some(UnshareFlags::NEWUSER), ..Clone3::default() }
         .fork(|| {
             // Its copy of the parent's end would keep it alive.
-            let closed = syscall::descriptors::close_all_but(&[0, 1, 2, childs.as_raw_fd()]);
+            let closed = syscall::descriptors::close_all_but(&mut [0, 1, 2, childs.as_raw_fd()]);
             debug_assert_ne!(end, childs.as_raw_fd());
             if closed.is_ok() {
                 // Until the parent closes its end.

@@ -99,8 +99,8 @@ impl Monitor {
         let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::io::ioctl_fionbio(&line, true)?;
         Clone3::default().fork(|| {
-            let kept = [0, 1, 2, node.as_raw_fd(), theirs.as_raw_fd()];
-            let entered = syscall::descriptors::close_all_but(&kept).and_then(|()| {
+            let mut kept = [0, 1, 2, node.as_raw_fd(), theirs.as_raw_fd()];
+            let entered = syscall::descriptors::close_all_but(&mut kept).and_then(|()| {
                 syscall::signals::reset_for_exec();
                 Ok(move_into_thread_name_spaces(node.as_fd(), ThreadNameSpaceType::MOUNT)?)
             });

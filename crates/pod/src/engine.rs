@@ -96,7 +96,7 @@ impl Engine {
     /// Makes a sandbox and returns its id; one of the same name that is being made is joined, one that is ready is it.
     ///
     /// # Errors
-    /// `InvalidArgument`, `AlreadyExists` for a name whose sandbox was stopped; whatever failed. Nothing is left then.
+    /// `InvalidArgument`; whatever failed. Nothing is left then.
     pub async fn run_sandbox(&self, config: SandboxConfig) -> Result<String, Error> {
         sandbox::run::run(&self.0, config).await
     }
@@ -137,7 +137,8 @@ impl Engine {
     /// Makes a container that waits for its start and returns its id. A caller that repeats itself gets the same one.
     ///
     /// # Errors
-    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists`; whatever failed. Nothing is left then.
+    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists` where one of that name and attempt runs with
+    /// another configuration; whatever failed. Nothing is left then.
     pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
         container::create::create(&self.0, sandbox, config).await
     }

@@ -5,7 +5,7 @@ mod node;
 use std::{fs, time::Duration};
 
 use node::{container, end, eventually, exec, on_a_node, script, state};
-use pod::{ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Volume};
+use pod::{ContainerConfig, ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Volume};
 
 #[test]
 fn a_pod_of_two_containers_lives_and_leaves_nothing() {
@@ -135,17 +135,25 @@ fn names_are_joined_and_cancelled_calls_come_to_their_end() {
             .expect_err("hung up");
         let first = engine.create_container(&joined, config.clone()).await.expect("joined");
         assert_eq!(engine.create_container(&joined, config.clone()).await.expect("the same"), first);
-        let mut other = config;
+        let mut other = config.clone();
         other.args = vec!["more".into()];
-        let conflict = engine.create_container(&joined, other).await.expect_err("another of that name");
+        // Nothing ran of the first: the second wish replaces it. What runs is not replaced.
+        let second = engine.create_container(&joined, other).await.expect("another of that name");
+        assert!(second != first && engine.container(&first).is_err());
+        let third = engine.create_container(&joined, config.clone()).await.expect("as at first");
+        engine.start_container(&third).await.expect("start");
+        assert_eq!(engine.create_container(&joined, config.clone()).await.expect("the same"), third);
+        let other = ContainerConfig { args: vec!["more".into()], ..config };
+        let conflict = engine.create_container(&joined, other).await.expect_err("one that runs has that name");
         assert_eq!(conflict.kind, ErrorKind::AlreadyExists);
         assert_eq!(engine.containers().len(), 1);
 
         engine.stop_sandbox(&id).await.expect("stop");
-        let stopped = engine.run_sandbox(node.sandbox("a")).await.expect_err("it was stopped");
-        assert_eq!(stopped.kind, ErrorKind::AlreadyExists);
+        let beside = engine.run_sandbox(node.sandbox("a")).await.expect("one that was stopped is no obstacle");
+        assert_ne!(beside, id);
+        assert_eq!(engine.sandboxes().len(), 3);
         engine.remove_sandbox(&id).await.expect("remove");
-        assert_ne!(engine.run_sandbox(node.sandbox("a")).await.expect("free again"), id);
+        assert_eq!(engine.run_sandbox(node.sandbox("a")).await.expect("the new one"), beside);
         node.nothing_is_left(engine).await;
     });
 }

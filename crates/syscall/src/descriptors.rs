@@ -4,14 +4,15 @@ use std::io;
 
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// Closes every descriptor of the calling process but those of `keep`, which must be sorted. Linux 5.9.
+/// Closes every descriptor of the calling process but those of `keep`, which is sorted for it. Linux 5.9.
 ///
 /// For a freshly cloned child only, whose closure must not use any other descriptor afterwards: owners of the closed ones
 /// must be forgotten, not dropped.
 ///
 /// # Errors
 /// `ENOSYS` on an older kernel.
-pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+pub fn close_all_but(keep: &mut [RawFd]) -> io::Result<()> {
+    keep.sort_unstable();
     let mut next: u32 = 0;
     for fd in keep {
         let fd = *fd as u32;

@@ -179,7 +179,7 @@ impl Node {
         let raw = tell.as_raw_fd();
         let namespaces = Some(rustix::thread::UnshareFlags::NEWNS);
         let child = syscall::clone::Clone3 { namespaces, cgroup: None }.fork(|| {
-            let _ = syscall::descriptors::close_all_but(&[0, 1, 2, told.as_raw_fd()]);
+            let _ = syscall::descriptors::close_all_but(&mut [0, 1, 2, told.as_raw_fd()]);
             assert_ne!(raw, told.as_raw_fd());
             let _ = rustix::io::read(&told, &mut [0u8; 1]);
             0
