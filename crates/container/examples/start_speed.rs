@@ -36,7 +36,7 @@ fn spec(args: &[&str], node: &Node) -> (oci::Spec, seccomp::Program) {
     let mut spec = bundle::spec(args);
     let path = node.parent.join(&node.number().to_string()).expect("a path");
     spec.linux.as_mut().expect("linux").cgroups_path = Some(path.as_str().to_owned());
-    let names: Vec<String> = bundle::CAPABILITIES.map(str::to_owned).into();
+    let names: Vec<String> = oci::DEFAULT_CAPABILITIES.map(str::to_owned).into();
     let program = seccomp::compile(&seccomp::default_profile(&names)).expect("the default profile");
     (spec, program)
 }

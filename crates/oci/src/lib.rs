@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod capability;
+mod conventional;
 mod linux;
 mod mount;
 mod process;
@@ -16,6 +17,7 @@ mod spec;
 mod state;
 
 pub use capability::CAPABILITIES;
+pub use conventional::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,
     TimeOffset,

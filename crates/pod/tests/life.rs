@@ -5,7 +5,9 @@ mod node;
 use std::{fs, time::Duration};
 
 use node::{container, end, eventually, exec, on_a_node, script, state};
-use pod::{ContainerConfig, ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Volume};
+use pod::{
+    ContainerConfig, ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Volume,
+};
 
 #[test]
 fn a_pod_of_two_containers_lives_and_leaves_nothing() {

@@ -1,31 +1,14 @@
 //! A spec as engines write it.
 
+use oci::DEFAULT_CAPABILITIES;
 use serde_json::json;
-
-/// Capabilities engines give by default.
-pub(crate) const CAPABILITIES: [&str; 14] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FSETID",
-    "CAP_FOWNER",
-    "CAP_MKNOD",
-    "CAP_NET_RAW",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETFCAP",
-    "CAP_SETPCAP",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SYS_CHROOT",
-    "CAP_KILL",
-    "CAP_AUDIT_WRITE",
-];
 
 /// The process of a command.
 pub(crate) fn process(args: &[&str]) -> oci::Process {
     let process = json!({
         "args": args, "cwd": "/", "env": ["PATH=/usr/bin:/bin", "TERM=xterm"],
         "user": {"uid": 0, "gid": 0, "additionalGids": [0, 10]},
-        "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
+        "capabilities": {"bounding": DEFAULT_CAPABILITIES, "effective": DEFAULT_CAPABILITIES, "permitted": DEFAULT_CAPABILITIES},
         "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}],
         "noNewPrivileges": true,
         "oomScoreAdj": 100,

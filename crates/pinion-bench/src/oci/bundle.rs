@@ -6,25 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use oci::{DEFAULT_CAPABILITIES, DEFAULT_READONLY_PATHS};
 use serde_json::{Value, json};
 
-/// Docker's default capabilities.
-const CAPABILITIES: [&str; 14] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FSETID",
-    "CAP_FOWNER",
-    "CAP_MKNOD",
-    "CAP_NET_RAW",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETFCAP",
-    "CAP_SETPCAP",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SYS_CHROOT",
-    "CAP_KILL",
-    "CAP_AUDIT_WRITE",
-];
 /// What Docker hides and protects.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
@@ -37,7 +21,6 @@ const MASKED: [&str; 9] = [
     "/proc/scsi",
     "/sys/firmware",
 ];
-const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// A folder with `config.json` and `rootfs`.
 #[derive(Debug)]
@@ -93,7 +76,7 @@ pub(crate) struct Shape<'a> {
 
 /// A spec as Docker writes it.
 pub(crate) fn spec(shape: &Shape<'_>, rootfs: &Path) -> Value {
-    let capabilities: Vec<String> = CAPABILITIES.map(str::to_owned).into();
+    let capabilities: Vec<String> = DEFAULT_CAPABILITIES.map(str::to_owned).into();
     let namespaces: Vec<Value> =
         ["mount", "network", "uts", "pid", "ipc"].iter().map(|kind| json!({"type": kind})).collect();
     let mut spec = json!({
@@ -120,7 +103,7 @@ pub(crate) fn spec(shape: &Shape<'_>, rootfs: &Path) -> Value {
             "cgroupsPath": shape.group,
             "namespaces": namespaces,
             "maskedPaths": MASKED,
-            "readonlyPaths": READONLY
+            "readonlyPaths": DEFAULT_READONLY_PATHS
         }
     });
     if shape.seccomp {
@@ -131,7 +114,7 @@ pub(crate) fn spec(shape: &Shape<'_>, rootfs: &Path) -> Value {
 
 /// Docker's default profile for these capabilities.
 pub(crate) fn profile() -> oci::Seccomp {
-    seccomp::default_profile(&CAPABILITIES.map(str::to_owned))
+    seccomp::default_profile(&DEFAULT_CAPABILITIES.map(str::to_owned))
 }
 
 fn mounts() -> Value {

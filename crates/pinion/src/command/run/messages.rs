@@ -3,27 +3,11 @@
 use std::collections::HashMap;
 
 use cri_proto::v1;
+use pod::oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 
 use super::arguments::{Args, Network};
 use crate::{Failure, environment, lookup::PORTS, ports::Publish};
 
-/// Hidden from containers, as every engine does: what these tell or do concerns the whole machine.
-const MASKED: [&str; 12] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
-/// Visible, but not to be written.
-const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// Microseconds in which `--cpus` is counted.
 const PERIOD: i64 = 100_000;
 /// Longest host name, bytes (hostname(7)).
@@ -137,8 +121,8 @@ fn security(args: &Args) -> v1::LinuxContainerSecurityContext {
         privileged: args.privileged,
         namespace_options: Some(namespaces(args)),
         readonly_rootfs: args.read_only,
-        masked_paths: paths(&MASKED),
-        readonly_paths: paths(&READONLY),
+        masked_paths: paths(&DEFAULT_MASKED_PATHS),
+        readonly_paths: paths(&DEFAULT_READONLY_PATHS),
         seccomp: Some(v1::SecurityProfile::default()),
         ..Default::default()
     };

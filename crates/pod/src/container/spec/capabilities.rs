@@ -1,26 +1,8 @@
 //! Capabilities: a default set, more, less, or all.
 
-use oci::{CAPABILITIES, Capabilities};
+use oci::{CAPABILITIES, Capabilities, DEFAULT_CAPABILITIES};
 
 use crate::{Error, Security};
-
-/// What other engines give.
-const DEFAULT: [&str; 14] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FSETID",
-    "CAP_FOWNER",
-    "CAP_MKNOD",
-    "CAP_NET_RAW",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETFCAP",
-    "CAP_SETPCAP",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SYS_CHROOT",
-    "CAP_KILL",
-    "CAP_AUDIT_WRITE",
-];
 
 /// `ALL` comes before single names, whichever list has it.
 pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
@@ -32,7 +14,7 @@ pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     let mut granted: Vec<&str> = match (add_all, drop_all) {
         (true, _) => CAPABILITIES.to_vec(),
         (false, true) => Vec::new(),
-        (false, false) => DEFAULT.to_vec(),
+        (false, false) => DEFAULT_CAPABILITIES.to_vec(),
     };
     granted.retain(|name| !drop.contains(name));
     for name in add {
