@@ -1,22 +1,29 @@
 //! A command in a container, with streams.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use monitor_api::{Attachments, Exec, Role};
 use rustix::{
     fd::OwnedFd,
     pipe::{PipeFlags, pipe_with},
 };
+use tokio::{task::JoinHandle, time::timeout};
 use tracing::{Instrument, debug_span};
 
 use super::{Container, ExecRequest, UserChoice, identity::Accounts, spec};
 use crate::{
     Error, GroupsPolicy, Session,
-    engine::{Inner, blocking, detached},
+    engine::{Inner, blocking},
     error::failed,
-    identifier, process,
+    identifier,
+    monitor::Monitor,
+    process,
     session::{self, Attached, Command, Input, Output, SessionControl, TerminalStream},
 };
+
+/// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the kernel,
+/// it does not.
+pub(super) const KILLED: Duration = Duration::from_secs(2);
 
 /// A command that runs, and our ends of its streams. It is killed when this is dropped before its end.
 pub(crate) struct Running {
@@ -65,26 +72,79 @@ pub(crate) async fn run(
     container: &Arc<Container>,
     request: ExecRequest,
 ) -> Result<Running, Error> {
-    let (of, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
-    let mut begun = Begun { engine, id: Some(id.clone()) };
-    let started = detached(async move { start(&of, &container, request, id).await }).await;
-    if started.is_ok() {
-        begun.id = None;
+    Begun::new(engine, container, request)?.started().await
+}
+
+/// The same, for so long; `None`: its program did not run by then, and never will.
+pub(crate) async fn run_within(
+    engine: &Arc<Inner>,
+    container: &Arc<Container>,
+    request: ExecRequest,
+    limit: Duration,
+) -> Result<Option<Running>, Error> {
+    let mut begun = Begun::new(engine, container, request)?;
+    match timeout(limit, begun.started()).await {
+        Ok(started) => started.map(Some),
+        Err(_) => {
+            begun.end().await;
+            Ok(None)
+        }
     }
-    started
 }
 
 /// A command whose start is not answered yet. In a frozen container it never is: who does not wait any longer has it
 /// killed, so that it does not run when the container thaws.
-struct Begun<'a> {
-    engine: &'a Arc<Inner>,
-    id: Option<String>,
+struct Begun {
+    monitor: Monitor,
+    id: String,
+    /// `None` once it is answered.
+    start: Option<JoinHandle<Result<Running, Error>>>,
 }
 
-impl Drop for Begun<'_> {
+impl Begun {
+    fn new(engine: &Arc<Inner>, container: &Arc<Container>, request: ExecRequest) -> Result<Self, Error> {
+        let (of, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
+        let named = id.clone();
+        let start = async move { start(&of, &container, request, named).await };
+        Ok(Self { monitor: engine.monitor.clone(), id, start: Some(tokio::spawn(start.in_current_span())) })
+    }
+
+    async fn started(&mut self) -> Result<Running, Error> {
+        let bug = |e: &dyn std::fmt::Display| Error::internal(format!("a bug: {e}"));
+        let start = self.start.as_mut().ok_or_else(|| bug(&"a command is started once"))?;
+        let started = start.await;
+        self.start = None;
+        started.map_err(|e| bug(&e))?
+    }
+
+    /// Has it killed, and waits a moment for that.
+    async fn end(mut self) {
+        if let Some(start) = self.start.take() {
+            let ending = tokio::spawn(end(self.monitor.clone(), self.id.clone(), start));
+            // In the kernel it may hang for longer; the task goes on.
+            let _ = timeout(KILLED, ending).await;
+        }
+    }
+}
+
+impl Drop for Begun {
     fn drop(&mut self) {
-        if let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(session::kill(self.engine.monitor.clone(), id));
+        if let (Some(start), Ok(runtime)) = (self.start.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(end(self.monitor.clone(), self.id.clone(), start));
+        }
+    }
+}
+
+/// Kills what is being started, also when the monitor hears of its start only after its end was asked for first.
+async fn end(monitor: Monitor, id: String, mut start: JoinHandle<Result<Running, Error>>) {
+    const AGAIN: Duration = Duration::from_millis(20);
+    loop {
+        session::kill(monitor.clone(), id.clone()).await;
+        match timeout(AGAIN, &mut start).await {
+            Err(_) => {}
+            // It began to run all the same. What hinders its end is the next one's to tell.
+            Ok(Ok(Ok(running))) => return drop(running.command.kill().await),
+            Ok(_) => return,
         }
     }
 }

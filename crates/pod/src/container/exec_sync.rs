@@ -23,9 +23,6 @@ use crate::{
 
 /// How long output is waited for after the command ended: a process it left behind may hold the pipe for ever.
 const DRAIN: Duration = Duration::from_millis(100);
-/// How long what was killed at the deadline may take to end before it is answered all the same: in a frozen container, or
-/// in the kernel, it does not.
-const KILLED: Duration = Duration::from_secs(2);
 /// As much is read at once.
 const PIECE: usize = 16 << 10;
 /// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
@@ -45,16 +42,14 @@ pub(crate) async fn exec_sync(
         Error::new(ErrorKind::DeadlineExceeded, message)
     };
     let until_end = if limit.is_zero() { Duration::MAX } else { limit };
-    let running = timeout(until_end, exec::run(engine, &container, request(command))).await;
-    let Ok(running) = running else {
+    let Some(mut running) = exec::run_within(engine, &container, request(command), until_end).await? else {
         return Err(late("it could not even begin: the container, or the machine, stands still"));
     };
-    let mut running = running?;
     let most = engine.config.exec_sync_output_max;
     let outputs = (Gathered::of(running.stdout.take(), most)?, Gathered::of(running.stderr.take(), most)?);
     match timeout(until_end.saturating_sub(begin.elapsed()), finish(&running.command, outputs)).await {
         Ok(output) => told(engine, &container, output?),
-        Err(_) => match timeout(KILLED, running.command.kill()).await {
+        Err(_) => match timeout(exec::KILLED, running.command.kill()).await {
             Ok(Ok(())) => Err(late("it was killed with all it started")),
             Ok(Err(error)) => Err(late(&format!("killing it: {error}"))),
             Err(_) => Err(late("it was killed and does not end: its container is frozen, or it hangs in the kernel")),
