@@ -2,7 +2,9 @@
 //!
 //! It lives in a group of its own below the container's, so that it can be killed with all it started. Its pipes, its
 //! deadline and whoever waits for it are the daemon's: when the connection ends, commands are killed. What a command left
-//! running when it ended lives on, as under other engines, and keeps the record until it is killed or its container ends.
+//! running when it ended lives on, as under other engines (also without a daemon), and keeps the record until it ended, too.
+
+use std::time::Duration;
 
 use container::{Nascent, Progress};
 use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Failure, Reply, Role};
@@ -17,7 +19,12 @@ use crate::{
     failure::{of_container, system},
     monitor::Monitor,
     process::End,
+    timer::Timer,
 };
+
+/// When it is looked first whether what a command left has ended; twice as late each time, to 10 s.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LOOKS_MAX: u32 = 10;
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +101,7 @@ impl Monitor {
         let (exec, container) = (command.id.clone(), command.container.clone());
         let failure = command.failure.take();
         let oom_killed = command.nascent.group.oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
-        self.sweep_command(serial);
+        self.look_after_left(serial, 0);
         match before {
             CommandStage::Running => {
                 let status = ExitStatus { code: end.code, signal: end.signal, oom_killed, at: clock::realtime() };
@@ -105,6 +112,24 @@ impl Monitor {
                 self.reply(asked, Err(failure.unwrap_or_else(ended)));
             }
             CommandStage::Left => {}
+        }
+    }
+
+    /// Forgets a command that was reaped once what it left has ended: looks now, and then ever more seldom. Nobody tells of
+    /// it: its parent is the container's first process.
+    pub(crate) fn look_after_left(&mut self, serial: u64, tries: u32) {
+        self.sweep_command(serial);
+        if self.commands.get(&serial).is_some_and(|command| command.stage == CommandStage::Left) {
+            self.timers.after(FIRST_LOOK * (1 << tries), Timer::Left(serial, (tries + 1).min(LOOKS_MAX)));
+        }
+    }
+
+    /// In a program that took over.
+    pub(crate) fn look_after_all_left(&mut self) {
+        let left = |(_, command): &(&u64, &Command)| command.stage == CommandStage::Left;
+        let serials: Vec<u64> = self.commands.iter().filter(left).map(|(serial, _)| *serial).collect();
+        for serial in serials {
+            self.look_after_left(serial, 0);
         }
     }
 
@@ -119,9 +144,9 @@ impl Monitor {
         }
     }
 
-    /// Kills all commands: the connection is gone.
+    /// Kills all commands that run: the connection is gone.
     pub(crate) fn end_commands(&mut self) {
-        self.kill_commands(|_| true);
+        self.kill_commands(|command| command.stage != CommandStage::Left);
     }
 
     /// A container ended: its commands are gone or go with it.

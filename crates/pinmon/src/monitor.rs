@@ -116,6 +116,7 @@ impl Monitor {
             Timer::Drain(serial) => self.move_output(serial, true),
             Timer::Taps(serial) => self.taps_due(serial),
             Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
+            Timer::Left(serial, tries) => self.look_after_left(serial, tries),
             Timer::Remove(serial) => self.try_remove(serial),
             // Looked at after every round of events.
             Timer::Upgrade => {}

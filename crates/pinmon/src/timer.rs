@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Taps(u64),
     /// A process that ended was not reaped yet (container, times asked).
     Exit(u64, u32),
+    /// What a command left running may have ended (command, times asked).
+    Left(u64, u32),
     /// Killed processes of a container to be deleted may be gone.
     Remove(u64),
     /// An upgrade had its time.
@@ -38,9 +40,9 @@ impl Timers {
         self.0.insert((moment, timer));
     }
 
-    /// All, soonest first.
+    /// All that another program of this process must know, soonest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Duration, Timer)> {
-        self.0.iter().copied().filter(|(_, timer)| *timer != Timer::Upgrade)
+        self.0.iter().copied().filter(|(_, timer)| !matches!(timer, Timer::Upgrade | Timer::Left(..)))
     }
 
     /// How long until the next is due.

@@ -75,15 +75,37 @@ fn a_command_is_killed_with_all_it_started() {
 }
 
 #[test]
+fn what_a_command_left_is_forgotten_when_it_ended_too() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    for n in 0..20 {
+        let id = format!("e{n}");
+        node.exec("c", &id, &["sh", "-c", "sleep 0.2 & exit 0"]).expect("exec");
+        assert_eq!(node.wait_exec(&id).code, Some(0));
+    }
+    assert!(node.has_group("e19"), "it lives on in its group");
+    node.eventually("no group is left", |node| (0..20).all(|n| !node.has_group(&format!("e{n}"))));
+    // What has ended is not known any more: the id is free.
+    node.exec("c", "e0", &["true"]).expect("exec");
+    assert_eq!(node.wait_exec("e0").code, Some(0));
+    node.delete("c");
+    node.end();
+}
+
+#[test]
 fn commands_end_with_the_daemon_and_containers_do_not() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
+    node.exec("c", "left", &["sh", "-c", "sleep 1000 & exit 0"]).expect("exec");
+    assert_eq!(node.wait_exec("left").code, Some(0));
     let (mut reader, attachments) = pipes();
     let process = node.spec("c", &["sleep", "1000"]).process.expect("p");
     node.exec_with("c", "e", process, attachments).expect("exec");
     node.disconnect();
     assert_eq!(reader.read(&mut [0]).expect("read"), 0, "its last writer ended");
     node.connect();
+    node.eventually("nothing is left of it", |node| !node.has_group("e"));
+    assert!(node.has_group("left"), "what nobody waited for lives on");
     assert_eq!(node.inventory()["c"].0.state, HoldingState::Running);
     node.delete("c");
     node.end();

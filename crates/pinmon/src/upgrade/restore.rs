@@ -128,6 +128,7 @@ impl Monitor {
         };
         self.reply(asked, answer);
         self.busy = self.containers.keys().copied().collect();
+        self.look_after_all_left();
         // Whoever ended while nobody listened.
         self.reap();
     }

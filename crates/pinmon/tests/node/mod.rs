@@ -342,6 +342,20 @@ impl Node {
         fs::read_to_string(self.state.path().join("pinmon.log")).unwrap_or_default()
     }
 
+    /// Whether a container or command of this id has a group.
+    pub fn has_group(&self, id: &str) -> bool {
+        self.groups().iter().any(|path| path.ends_with(id))
+    }
+
+    /// Looks until it is so.
+    pub fn eventually(&self, what: &str, so: impl Fn(&Self) -> bool) {
+        let begin = std::time::Instant::now();
+        while !so(self) {
+            assert!(begin.elapsed().as_secs() < PATIENCE as u64, "not even late: {what}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     /// The groups that are there under this node's.
     pub fn groups(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
