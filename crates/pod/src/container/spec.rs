@@ -75,7 +75,7 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
         args,
         env,
         cwd: arguments::absolute(&cwd.unwrap_or_default()),
-        capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)),
+        capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)?),
         rlimits: vec![facts.nofile.clone()],
         no_new_privileges: security.no_new_privileges,
         apparmor_profile: labels::apparmor(security)?,

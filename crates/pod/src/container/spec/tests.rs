@@ -150,9 +150,28 @@ fn capabilities_are_added_and_dropped() {
     assert_eq!(caps(&["NET_ADMIN"], &["ALL"]).expect("one"), ["CAP_NET_ADMIN"]);
     assert_eq!(caps(&["all"], &["cap_kill"]).expect("but one").len(), 40);
     assert!(!caps(&[], &["KILL"]).expect("less").contains(&"CAP_KILL".to_owned()));
+    assert_eq!(caps(&["NET_ADMIN"], &["NET_ADMIN"]).expect("dropped").len(), 14);
+    assert!(caps(&["ALL"], &["ALL"]).expect("none").is_empty());
     let unknown = caps(&["CAP_FLY"], &[]).expect_err("unknown");
     assert_eq!(unknown.kind, ErrorKind::InvalidArgument);
     assert!(unknown.message.contains("CAP_FLY"), "{unknown}");
+}
+
+#[test]
+fn ambient_capabilities_are_in_every_set() {
+    let sets = |ambient: &[&str], drop: &[&str]| {
+        let mut config = config();
+        config.security.add_ambient_capabilities = ambient.iter().map(|s| (*s).to_owned()).collect();
+        config.security.drop_capabilities = drop.iter().map(|s| (*s).to_owned()).collect();
+        made(config, &image()).expect("spec").process.expect("process").capabilities.expect("sets")
+    };
+    let one = sets(&["NET_ADMIN"], &["ALL"]);
+    for set in [one.bounding, one.effective, one.permitted, one.inheritable, one.ambient] {
+        assert_eq!(set, ["CAP_NET_ADMIN"]);
+    }
+    let none = sets(&["NET_ADMIN"], &["NET_ADMIN"]);
+    assert_eq!((none.bounding.len(), none.inheritable.len(), none.ambient.len()), (14, 0, 0));
+    assert_eq!(sets(&["ALL"], &["KILL"]).ambient.len(), 40);
 }
 
 #[test]
