@@ -1,4 +1,5 @@
-//! Images as volumes (KEP-4639): their layers as a read-only overlay in which nothing is executed.
+//! Images as volumes (KEP-4639): their layers as a read-only overlay. Programs in it can be executed: the KEP dropped
+//! `noexec` again, as images carry tools, too; who does not want that says so in the mount's options (KEP-5855).
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ use crate::{Digest, Error, Store, state::MountedImage};
 const MOST: usize = 256;
 
 impl Store {
-    /// An image's files as a detached overlay mount: read-only, no setuid, no devices, nothing to execute. Its layers stay
+    /// An image's files as a detached overlay mount: read-only, no setuid, no devices. Its layers stay
     /// for as long as the writable layer of `key` does, also when the image is removed meanwhile.
     ///
     /// # Errors
@@ -78,9 +79,7 @@ pub(super) fn overlay(lower: &Lower<'_>) -> Result<OwnedFd, (String, Errno)> {
         fsconfig_set_string(overlay.as_fd(), option, value).map_err(failed(option))?;
     }
     fsconfig_create(overlay.as_fd()).map_err(failed("create the overlay"))?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed("fsmount of the overlay"))
 }

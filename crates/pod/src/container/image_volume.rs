@@ -33,7 +33,7 @@ pub(crate) fn lead(mut error: Error) -> Error {
     error
 }
 
-/// Read-only, no setuid, no devices, nothing to execute. Its layers stay as long as the container does.
+/// Read-only, no setuid, no devices. Its layers stay as long as the container does.
 pub(crate) fn open(
     engine: &Inner,
     sandbox: &Sandbox,
