@@ -38,7 +38,8 @@ def commands(steps, pods):
             # A shell may have ignored the signal of its start, so the size is asked until it changes.
             script = "until [ \"$(stty size)\" = '50 132' ]; do stty size; sleep 0.1; done; stty size; tty"
             done = call("sh", "-c", script, flags=("-t", "--sizes=24x80@0s,50x132@1s")).must()
-            for wanted in ("24 80\r\n", "50 132\r\n", "/dev/pts/"):
+            # Of text that is read, Python makes the terminal's "\r\n" a plain end of line.
+            for wanted in ("24 80\n", "50 132\n", "/dev/pts/"):
                 if wanted not in done.out:
                     raise Failed(f"{wanted!r} is not in {done.out!r}")
         with steps.step(f"exec ({protocol}): what is not there, and who hangs up"):
