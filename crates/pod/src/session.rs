@@ -2,10 +2,13 @@
 
 mod stream;
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use monitor_api::{KillScope, Target};
-use rustix::{fd::OwnedFd, process::Signal, termios::Winsize};
+use cgroup::Group;
+use rustix::{fd::OwnedFd, termios::Winsize};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -13,10 +16,10 @@ use tokio::{
 
 use crate::{
     Error,
-    container::{ContainerPhase, ContainerRecord},
-    engine::Inner,
+    container::{Container, ContainerPhase, ContainerRecord},
+    engine::{Inner, blocking},
     error::failed,
-    monitor::{ExecWait, Monitor},
+    monitor::ExecWait,
 };
 
 pub(crate) use stream::{Attached, Input, Output, TerminalStream};
@@ -61,23 +64,22 @@ pub(crate) struct Ended {
 /// A command that is killed, with all it started, when nobody has its session any more.
 pub(crate) struct Command {
     id: String,
+    container: Arc<Container>,
     engine: Weak<Inner>,
     ended: watch::Receiver<Option<Result<Ended, Error>>>,
 }
 
 impl Command {
-    pub(crate) fn new(engine: &Arc<Inner>, id: String, mut wait: ExecWait) -> Self {
+    pub(crate) fn new(engine: &Arc<Inner>, container: &Arc<Container>, id: String, wait: ExecWait) -> Self {
         let (sender, ended) = watch::channel(None);
+        let engine = Arc::downgrade(engine);
+        let end = end(engine.clone(), Arc::clone(container), id.clone(), wait);
         tokio::spawn(async move {
-            let ended = wait.ended().await;
-            let ended = ended.map(|(code, oom_killed)| Ended { code: code.unwrap_or(UNKNOWN), oom_killed });
-            let _ = sender.send(Some(ended));
+            let _ = sender.send(Some(end.await));
         });
-        Self { id, engine: Arc::downgrade(engine), ended }
+        Self { id, container: Arc::clone(container), engine, ended }
     }
-}
 
-impl Command {
     /// Resolves when it ended.
     pub(crate) async fn ended(&self) -> Result<Ended, Error> {
         let lost = || Error::unavailable("its end can no longer be watched");
@@ -88,8 +90,12 @@ impl Command {
 
     /// Kills it with all it started, and resolves when nothing of it is left.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
+        /// The kernel ends who was killed; nobody is woken by the last one.
+        const APART: Duration = Duration::from_millis(2);
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
-        engine.monitor.swept(&self.id).await?;
+        while kill(&engine, &self.container, &self.id).await? {
+            tokio::time::sleep(APART).await;
+        }
         self.ended().await.map(drop)
     }
 }
@@ -102,15 +108,65 @@ impl Drop for Command {
         let (Some(engine), Ok(runtime)) = (self.engine.upgrade(), tokio::runtime::Handle::try_current()) else {
             return;
         };
-        runtime.spawn(kill(engine.monitor.clone(), self.id.clone()));
+        let (container, id) = (Arc::clone(&self.container), self.id.clone());
+        runtime.spawn(async move {
+            if let Err(error) = kill(&engine, &container, &id).await {
+                tracing::warn!("end a command whose client left: {error}");
+            }
+        });
     }
 }
 
-pub(crate) async fn kill(monitor: Monitor, id: String) {
-    let target = Target::Exec(id);
-    if let Err(error) = monitor.kill(&target, Signal::KILL.as_raw(), KillScope::All).await {
-        tracing::warn!("end a command whose client left: {error}");
+/// How it ended. A monitor that died tells nothing any more, and nobody else removes the command's group then.
+async fn end(engine: Weak<Inner>, container: Arc<Container>, id: String, mut wait: ExecWait) -> Result<Ended, Error> {
+    if let Some(status) = wait.told().await {
+        return Ok(Ended { code: status.code.unwrap_or(UNKNOWN), oom_killed: status.oom_killed });
     }
+    let code = wait.ended().await?;
+    if let Some(engine) = engine.upgrade() {
+        // What it left running stays in its group, which goes with the container then.
+        let removed = by_group(&engine, &container, &id, |group| match group.is_empty()? {
+            true => group.remove(),
+            false => Ok(()),
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!("{error}");
+        }
+    }
+    Ok(Ended { code: code.unwrap_or(UNKNOWN), oom_killed: false })
+}
+
+/// Kills a command with all it started; false: it is not there, or was killed for good. A monitor that died took what it
+/// knew of its commands along: theirs are found by their groups.
+pub(crate) async fn kill(engine: &Arc<Inner>, container: &Arc<Container>, id: &str) -> Result<bool, Error> {
+    if engine.monitor.kill_command(id).await? {
+        return Ok(true);
+    }
+    let killed = by_group(engine, container, id, |group| {
+        group.kill()?;
+        group.remove()
+    });
+    killed.await.map(|()| false)
+}
+
+/// Does something with a command's group, if it is there.
+async fn by_group(
+    engine: &Arc<Inner>,
+    container: &Arc<Container>,
+    id: &str,
+    what: impl FnOnce(Group) -> Result<(), cgroup::Error> + Send + 'static,
+) -> Result<(), Error> {
+    let (engine, container, id) = (Arc::clone(engine), Arc::clone(container), id.to_owned());
+    blocking(move || {
+        // Without the container's there is none.
+        let Ok(of) = container.group(&engine) else { return Ok(()) };
+        let done = match of.open_exec_group(&id) {
+            Err(cgroup::Error::Missing { .. }) => Ok(()),
+            found => found.and_then(what),
+        };
+        done.map_err(failed(format_args!("end a command in container {}", container.id())))
+    })
+    .await
 }
 
 impl SessionControl {

@@ -5,8 +5,8 @@ mod node;
 use std::{fs, time::Duration};
 
 use cgroup::{Group, GroupPath, Hierarchies};
-use node::{PATIENCE, eventually, exec, on_a_node, script, shell};
-use pod::{Engine, ErrorKind, ExecOutput};
+use node::{PATIENCE, eventually, exec, kill_monitor, on_a_node, script, shell};
+use pod::{Engine, ErrorKind, ExecOutput, ExecRequest, UserChoice};
 
 const SOON: Duration = Duration::from_millis(500);
 
@@ -20,6 +20,13 @@ async fn output(engine: &Engine, id: &str, text: &str) -> ExecOutput {
 
 fn runs(line: &str) -> bool {
     shell("ps -eo args").lines().any(|args| args == line)
+}
+
+/// How many groups of commands the container has.
+fn groups(engine: &Engine, id: &str) -> usize {
+    let tree = fs::read_dir("/sys/fs/cgroup/unified").map(|_| "/sys/fs/cgroup/unified").unwrap_or("/sys/fs/cgroup");
+    let below = format!("{tree}{}", group(engine, id).path().as_str());
+    fs::read_dir(below).expect("group").flatten().filter(|entry| entry.path().is_dir()).count()
 }
 
 /// The container's group in every tree.
@@ -61,10 +68,7 @@ fn at_the_deadline_nothing_of_a_command_is_left() {
             }
         }
         eventually("no zombie is left", || !shell("ps -eo stat,comm").lines().any(|line| line.starts_with('Z')));
-        let groups = fs::read_dir("/sys/fs/cgroup/memory").map(|_| "/sys/fs/cgroup/memory").unwrap_or("/sys/fs/cgroup");
-        let below = format!("{groups}{}", group(&engine, &id).path().as_str());
-        let left = fs::read_dir(below).expect("group").flatten().filter(|entry| entry.path().is_dir()).count();
-        assert_eq!(left, 0, "groups of commands");
+        assert_eq!(groups(&engine, &id), 0, "groups of commands");
         node.nothing_is_left(engine).await;
     });
 }
@@ -115,6 +119,48 @@ fn a_frozen_container_does_not_hold_the_answer() {
         // Frozen again, it can be stopped.
         group.freeze().expect("freeze");
         engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_command_whose_monitor_died_ends_like_any_other() {
+    on_a_node("a_command_whose_monitor_died_ends_like_any_other", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, script("c", "while :; do sleep 0.05; done")).await;
+        let late = {
+            let (engine, id) = (engine.clone(), id.clone());
+            tokio::spawn(
+                async move { engine.exec_sync(&id, command("setsid sleep 1011 & sleep 1012"), 6 * SOON).await },
+            )
+        };
+        let streams = |text: &str| ExecRequest {
+            env: vec![],
+            working_dir: None,
+            user: UserChoice::Image,
+            command: command(text),
+            tty: false,
+            stdin: false,
+            stdout: true,
+            stderr: false,
+            size: None,
+        };
+        let left = engine.exec(&id, streams("setsid sleep 1013 & sleep 1014")).await.expect("exec");
+        let done =
+            engine.exec(&id, streams("until [ -e /dev/shm/go ]; do sleep 0.05; done; exit 7")).await.expect("exec");
+        eventually("they run", || (1011..=1014).all(|n| runs(&format!("sleep {n}"))));
+        kill_monitor(&engine).await;
+        // By itself, with its code; its client's going; its deadline.
+        // Until another has taken over, no command can begin.
+        while engine.exec_sync(&id, command("touch /dev/shm/go"), PATIENCE).await.is_err() {}
+        assert_eq!(done.control.wait().await.expect("end"), 7);
+        drop(left);
+        eventually("nobody is left", || !runs("sleep 1013") && !runs("sleep 1014"));
+        let error = late.await.expect("task").expect_err("late");
+        assert!(error.message.contains("killed with all it started"), "{error}");
+        assert!(!runs("sleep 1011") && !runs("sleep 1012"));
+        eventually("no group is left", || groups(&engine, &id) == 0);
         node.nothing_is_left(engine).await;
     });
 }

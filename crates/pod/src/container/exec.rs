@@ -15,9 +15,7 @@ use crate::{
     Error, GroupsPolicy, Session,
     engine::{Inner, blocking},
     error::failed,
-    identifier,
-    monitor::Monitor,
-    process,
+    identifier, process,
     session::{self, Attached, Command, Input, Output, SessionControl, TerminalStream},
 };
 
@@ -95,7 +93,8 @@ pub(crate) async fn run_within(
 /// A command whose start is not answered yet. In a frozen container it never is: who does not wait any longer has it
 /// killed, so that it does not run when the container thaws.
 struct Begun {
-    monitor: Monitor,
+    engine: Arc<Inner>,
+    container: Arc<Container>,
     id: String,
     /// `None` once it is answered.
     start: Option<JoinHandle<Result<Running, Error>>>,
@@ -103,10 +102,10 @@ struct Begun {
 
 impl Begun {
     fn new(engine: &Arc<Inner>, container: &Arc<Container>, request: ExecRequest) -> Result<Self, Error> {
-        let (of, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
-        let named = id.clone();
-        let start = async move { start(&of, &container, request, named).await };
-        Ok(Self { monitor: engine.monitor.clone(), id, start: Some(tokio::spawn(start.in_current_span())) })
+        let (engine, container, id) = (Arc::clone(engine), Arc::clone(container), identifier::fresh()?);
+        let (of, within, named) = (Arc::clone(&engine), Arc::clone(&container), id.clone());
+        let start = async move { start(&of, &within, request, named).await };
+        Ok(Self { engine, container, id, start: Some(tokio::spawn(start.in_current_span())) })
     }
 
     async fn started(&mut self) -> Result<Running, Error> {
@@ -119,29 +118,35 @@ impl Begun {
 
     /// Has it killed, and waits a moment for that.
     async fn end(mut self) {
-        if let Some(start) = self.start.take() {
-            let ending = tokio::spawn(end(self.monitor.clone(), self.id.clone(), start));
+        if let Some(ending) = self.ending() {
             // In the kernel it may hang for longer; the task goes on.
-            let _ = timeout(KILLED, ending).await;
+            let _ = timeout(KILLED, tokio::spawn(ending)).await;
         }
+    }
+
+    fn ending(&mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let start = self.start.take()?;
+        Some(end(Arc::clone(&self.engine), Arc::clone(&self.container), self.id.clone(), start))
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if let (Some(start), Ok(runtime)) = (self.start.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(end(self.monitor.clone(), self.id.clone(), start));
+        if let (Some(ending), Ok(runtime)) = (self.ending(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(ending);
         }
     }
 }
 
 /// Kills what is being started, also when the monitor hears of its start only after its end was asked for first.
-async fn end(monitor: Monitor, id: String, mut start: JoinHandle<Result<Running, Error>>) {
-    const AGAIN: Duration = Duration::from_millis(20);
+async fn end(engine: Arc<Inner>, container: Arc<Container>, id: String, mut start: JoinHandle<Result<Running, Error>>) {
+    let mut again = Duration::from_millis(10);
     loop {
-        session::kill(monitor.clone(), id.clone()).await;
-        match timeout(AGAIN, &mut start).await {
-            Err(_) => {}
+        if let Err(error) = session::kill(&engine, &container, &id).await {
+            tracing::warn!("end a command that nobody waits for: {error}");
+        }
+        match timeout(again, &mut start).await {
+            Err(_) => again = (again * 2).min(Duration::from_secs(1)),
             // It began to run all the same. What hinders its end is the next one's to tell.
             Ok(Ok(Ok(running))) => return drop(running.command.kill().await),
             Ok(_) => return,
@@ -188,7 +193,7 @@ async fn start(
     for warning in warnings {
         tracing::debug!(container = container.id(), "{warning}");
     }
-    Ok(Running { command: Command::new(engine, id, wait), stdin, stdout, stderr, terminal })
+    Ok(Running { command: Command::new(engine, container, id, wait), stdin, stdout, stderr, terminal })
 }
 
 /// The container's own process with what the request changes.

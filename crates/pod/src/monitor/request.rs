@@ -49,16 +49,24 @@ pub(crate) struct ExecWait {
 }
 
 impl ExecWait {
-    /// Its exit code (`None` where it cannot be known), and whether it was killed for want of memory. When the monitor
-    /// died meanwhile, the kernel is asked.
-    pub(crate) async fn ended(&mut self) -> Result<(Option<i32>, bool), Error> {
-        match (&mut self.exited).await {
-            Ok(status) => Ok((status.code, status.oom_killed)),
-            Err(_) => {
-                process::ended(&self.pidfd).await?;
-                Ok((process::exit_code(&self.pidfd), false))
+    /// How it ended, as its monitor tells; `None`: that monitor is gone.
+    pub(crate) async fn told(&mut self) -> Option<ExitStatus> {
+        (&mut self.exited).await.ok()
+    }
+
+    /// Its exit code as the kernel tells, once it ended; `None` where that cannot be known.
+    pub(crate) async fn ended(&self) -> Result<Option<i32>, Error> {
+        /// Whose child it became reaps it soon; the code is known from then on.
+        const TRIES: u32 = 8;
+        const FIRST: Duration = Duration::from_millis(2);
+        process::ended(&self.pidfd).await?;
+        for tries in 0..TRIES {
+            if let Some(code) = process::exit_code(&self.pidfd) {
+                return Ok(Some(code));
             }
+            tokio::time::sleep(FIRST * (1 << tries)).await;
         }
+        Ok(process::exit_code(&self.pidfd))
     }
 }
 
@@ -143,19 +151,15 @@ impl Monitor {
         started
     }
 
-    /// Resolves when nothing of a command is left, which was killed with all it started.
-    pub(crate) async fn swept(&self, exec: &str) -> Result<(), Error> {
-        /// The kernel ends who was killed; nobody is woken by the last one.
-        const APART: Duration = Duration::from_millis(2);
+    /// Kills a command with all it started: whether the monitor knows it (still).
+    pub(crate) async fn kill_command(&self, exec: &str) -> Result<bool, Error> {
         let request = || {
             let target = Target::Exec(exec.to_owned());
             Request::Kill(Kill { target, signal: rustix::process::Signal::KILL.as_raw(), scope: KillScope::All })
         };
-        loop {
-            match self.repeat(request, || Ok(Attachments::new())).await {
-                Ok(()) => tokio::time::sleep(APART).await,
-                outcome => return gone_is_fine(outcome),
-            }
+        match self.repeat(request, || Ok(Attachments::new())).await {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+            outcome => outcome.map(|()| true),
         }
     }
 
