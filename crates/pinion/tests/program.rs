@@ -70,6 +70,21 @@ fn the_default_configuration_is_one() {
 }
 
 #[test]
+fn a_wrong_configuration_is_told_to_people_and_to_scripts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("c.toml");
+    fs::write(&file, "sokcet = \"/x\"\n[log]\nlevel = \"loud\"\n").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let people = pinion(&["config", "check", file]);
+    assert_eq!((people.status.code(), stderr(&people).lines().count()), (Some(1), 2), "{}", stderr(&people));
+    let scripts = pinion(&["--json", "config", "check", file]);
+    let told: serde_json::Value = serde_json::from_slice(&scripts.stdout).expect("JSON");
+    assert_eq!((scripts.status.code(), &told["valid"]), (Some(1), &serde_json::json!(false)));
+    assert_eq!(told["wrong"][0], format!("{file}:1: sokcet: no such key; is socket meant?"));
+    assert!(stderr(&scripts).is_empty(), "{}", stderr(&scripts));
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pinion"))
         .args(["completions", "bash"])

@@ -77,5 +77,15 @@ fn links_and_hangups_count() {
     symlink(&two, folder.join("..fresh")).expect("linked");
     fs::rename(folder.join("..fresh"), folder.join("..data")).expect("exchanged");
     wait_until("the exchanged link is followed", || running(&node)["log"]["level"] == "warn");
+    // As a ConfigMap is mounted elsewhere, and a drop-in leads there.
+    let map = node.dir.path().join("map");
+    fs::create_dir(&map).expect("a folder");
+    symlink(&one, map.join("..data")).expect("linked");
+    symlink("..data/log.toml", map.join("log.toml")).expect("linked");
+    symlink(map.join("log.toml"), folder.join("zz.toml")).expect("linked");
+    wait_until("links over folders are followed", || running(&node)["log"]["level"] == "debug");
+    symlink(&two, map.join("..fresh")).expect("linked");
+    fs::rename(map.join("..fresh"), map.join("..data")).expect("exchanged");
+    wait_until("what is exchanged on the way is seen", || running(&node)["log"]["level"] == "warn");
     node.end();
 }

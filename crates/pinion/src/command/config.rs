@@ -51,14 +51,24 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
         What::Default if json => output::json(&loaded(Layers::of_text("", ""))?.0)?,
         What::Default => output::line(DEFAULT.trim_end())?,
         What::Check { file } => {
-            loaded(Layers::load(file.as_deref()))?;
-            output::line(if json { "{\"valid\": true}" } else { "valid" })?;
+            let checked = loaded(Layers::load(file.as_deref()));
+            if !json {
+                checked?;
+                output::line("valid")?;
+                return Ok(None);
+            }
+            let wrong = checked.err().map(|failure| failure.to_string());
+            let wrong: Vec<&str> = wrong.iter().flat_map(|text| text.lines()).collect();
+            output::json(&serde_json::json!({"valid": wrong.is_empty(), "wrong": wrong}))?;
+            if !wrong.is_empty() {
+                return Err(Failure::quiet(1));
+            }
         }
         What::Show { origin, running: true, .. } => return Ok(Some(Asked::Show { origin })),
         What::Show { file, .. } if json => output::json(&loaded(Layers::load(file.as_deref()))?.0)?,
         What::Show { file, origin, .. } => {
             let (config, layers) = loaded(Layers::load(file.as_deref()))?;
-            let text = config.shown(origin.then_some(&layers), &[]).map_err(|error| Failure::new(error.to_string()))?;
+            let text = config.shown(origin.then_some(&layers)).map_err(|error| Failure::new(error.to_string()))?;
             output::line(text.trim_end())?;
         }
         What::Reload => return Ok(Some(Asked::Reload)),

@@ -15,6 +15,9 @@ use super::{
     source::{Source, Stamp},
 };
 
+/// Why a reload is done that a client asked for.
+const ASKED: &str = "asked for";
+
 /// See the head of this file.
 pub(crate) struct Live {
     pub(crate) engine: pod::Engine,
@@ -98,7 +101,10 @@ impl Live {
             }
             Err(error) => {
                 holds.refused = Some((error.clone(), SystemTime::now()));
-                tracing::error!(why, "reload: the configuration stays as it was: {error}");
+                // Who asked is told, and the request's own line says it.
+                if why != ASKED {
+                    tracing::error!(why, "reload: the configuration stays as it was: {error}");
+                }
                 Err(error)
             }
         }
@@ -145,12 +151,12 @@ impl cri::Daemon for Answering {
     fn config(&self, origin: bool) -> Result<String, String> {
         let holds = self.0.holds();
         let layers = origin.then_some(&holds.layers);
-        holds.config.shown(layers, &self.0.source.said()).map_err(|error| error.to_string())
+        holds.config.shown(layers).map_err(|error| error.to_string())
     }
 
     fn reload(&self) -> cri::Pending<Vec<String>> {
         let live = Arc::clone(&self.0);
-        Box::pin(async move { live.reload("asked for").await })
+        Box::pin(async move { live.reload(ASKED).await })
     }
 
     fn monitor(&self) -> Result<PathBuf, String> {

@@ -22,7 +22,7 @@ const FILES_MAX: usize = 256;
 /// Deepest table.
 const DEPTH_MAX: usize = 8;
 
-/// Where a value was said. The default order is that of the files.
+/// Where a value was said. The default order is that of the files; line 0 is the whole of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     layer: usize,
@@ -39,9 +39,10 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_default() {
-            true => f.write_str("default"),
-            false => write!(f, "{}:{}", self.file, self.line),
+        match (self.is_default(), self.line) {
+            (true, _) => f.write_str("default"),
+            (false, 0) => f.write_str(&self.file),
+            (false, line) => write!(f, "{}:{line}", self.file),
         }
     }
 }
@@ -73,6 +74,8 @@ pub(crate) type Values = BTreeMap<Vec<String>, Value>;
 pub(crate) struct Layers {
     pub(super) defaults: Values,
     pub(super) values: Values,
+    /// Files that cannot be read, and why: told with all else that is wrong.
+    pub(super) wrong: Vec<(Place, String)>,
     /// The files that were read, in order.
     pub(crate) files: Vec<PathBuf>,
     /// Layers so far, the defaults among them.
@@ -84,24 +87,37 @@ impl Layers {
     pub(crate) fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         let mut layers = Self::new()?;
         let main = file.unwrap_or(Path::new(DEFAULT_FILE));
-        layers.read(main, file.is_none())?;
+        layers.read(main, file.is_none());
         for path in drop_ins(&folder_of(file))? {
             // One that is removed just now is not there.
-            layers.read(&path, true)?;
+            layers.read(&path, true);
         }
         Ok(layers)
+    }
+
+    /// What the command line says goes before every file.
+    pub(crate) fn say(&mut self, said: Vec<(&str, String)>) {
+        let at = Place { layer: self.count, file: "command line".into(), line: 0 };
+        let value = |text: String| Value { what: What::Text(text), at: at.clone() };
+        self.values
+            .extend(said.into_iter().map(|(key, text)| (key.split('.').map(str::to_owned).collect(), value(text))));
+        self.count += 1;
     }
 
     /// The defaults and one text; `name` stands for it in messages.
     pub(crate) fn of_text(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut layers = Self::new()?;
-        layers.add(name, text)?;
+        layers.add(name, text);
         Ok(layers)
     }
 
     fn new() -> Result<Self, ConfigError> {
-        let mut layers = Self { defaults: Values::new(), values: Values::new(), files: Vec::new(), count: 0 };
-        layers.add("the embedded defaults", DEFAULT)?;
+        let (defaults, values, wrong, files) = (Values::new(), Values::new(), Vec::new(), Vec::new());
+        let mut layers = Self { defaults, values, wrong, files, count: 0 };
+        layers.add("the embedded defaults", DEFAULT);
+        if let Some((_, why)) = layers.wrong.first() {
+            return Err(ConfigError(format!("the embedded defaults: {why}")));
+        }
         layers.defaults = std::mem::take(&mut layers.values);
         Ok(layers)
     }
@@ -111,31 +127,44 @@ impl Layers {
         self.values.iter().map(|(path, value)| (path.clone(), value.at.to_string())).collect()
     }
 
-    fn read(&mut self, path: &Path, may_lack: bool) -> Result<(), ConfigError> {
-        let wrong = |error: &dyn fmt::Display| ConfigError(format!("read configuration {}: {error}", path.display()));
-        match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && may_lack => return Ok(()),
-            Err(error) => return Err(wrong(&error)),
-            Ok(meta) if !meta.is_file() => return Err(wrong(&"it is no file")),
-            Ok(meta) if meta.len() > FILE_MAX => return Err(wrong(&format_args!("longer than {FILE_MAX} bytes"))),
-            Ok(_) => {}
+    fn read(&mut self, path: &Path, may_lack: bool) {
+        match text_of(path) {
+            Ok(text) => {
+                self.add(&path.display().to_string(), &text);
+                self.files.push(path.to_path_buf());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && may_lack => {}
+            Err(error) => {
+                let at = Place { layer: self.count, file: path.display().to_string().into(), line: 0 };
+                self.wrong.push((at, format!("cannot be read: {error}")));
+                self.count += 1;
+            }
         }
-        match fs::read_to_string(path) {
-            Ok(text) => self.add(&path.display().to_string(), &text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && may_lack => return Ok(()),
-            Err(error) => return Err(wrong(&error)),
-        }
-        self.files.push(path.to_path_buf());
-        Ok(())
     }
 
-    fn add(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+    fn add(&mut self, name: &str, text: &str) {
         let source = Source { layer: self.count, name: name.into(), text };
-        let table = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
-        source.flatten(&mut Vec::new(), table.get_ref(), &mut self.values)?;
         self.count += 1;
-        Ok(())
+        let mut values = Values::new();
+        let read = DeTable::parse(text).map_err(|error| source.syntax(&error));
+        match read.and_then(|table| source.flatten(&mut Vec::new(), table.get_ref(), &mut values)) {
+            Ok(()) => self.values.extend(values),
+            Err(wrong) => self.wrong.push(wrong),
+        }
     }
+}
+
+/// A file's text, as long as it is one.
+fn text_of(path: &Path) -> io::Result<String> {
+    let meta = fs::metadata(path)?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if meta.len() > FILE_MAX {
+        return Err(io::Error::other(format!("it is longer than {FILE_MAX} bytes")));
+    }
+    String::from_utf8(fs::read(path)?)
+        .map_err(|error| io::Error::other(format!("it is no UTF-8: {}", error.utf8_error())))
 }
 
 /// Where drop-ins of a file are: `/etc/pinion/config.d`, or `<FILE>.d` for one that was named.
@@ -186,19 +215,19 @@ impl Source<'_> {
         Place { layer: self.layer, file: self.name.clone(), line }
     }
 
-    fn syntax(&self, error: &toml::de::Error) -> ConfigError {
+    fn syntax(&self, error: &toml::de::Error) -> (Place, String) {
         let at = error.span().map_or(0, |span| span.start);
-        ConfigError(format!("{}: {}", self.place(at), error.message().trim_end().replace('\n', "; ")))
+        (self.place(at), error.message().trim_end().replace('\n', "; "))
     }
 
     /// Puts each value that is no table under its whole path.
-    fn flatten(&self, path: &mut Vec<String>, table: &DeTable<'_>, into: &mut Values) -> Result<(), ConfigError> {
+    fn flatten(&self, path: &mut Vec<String>, table: &DeTable<'_>, into: &mut Values) -> Result<(), (Place, String)> {
         for (key, value) in table {
             path.push(key.get_ref().to_string());
             match value.get_ref() {
                 DeValue::Table(_) if path.len() > DEPTH_MAX => {
                     let at = self.place(value.span().start);
-                    return Err(ConfigError(format!("{at}: {}: tables within tables", shown(path))));
+                    return Err((at, format!("{}: tables within tables", shown(path))));
                 }
                 DeValue::Table(table) => self.flatten(path, table, into)?,
                 _ => drop(into.insert(path.clone(), self.value(value, key.span().start))),

@@ -119,7 +119,7 @@ pub(crate) struct Metrics {
 /// `[tracing]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Tracing {
-    /// URL of an OTLP collector (HTTP); `None`: no traces.
+    /// URL of an OTLP collector (gRPC, no TLS); `None`: no traces.
     #[serde(serialize_with = "value::write_optional")]
     pub(crate) endpoint: Option<String>,
     /// Which part of all requests is traced, 0 to 1.
@@ -188,7 +188,7 @@ impl Config {
 
     /// Checks what was read.
     pub(crate) fn of(layers: Layers) -> Result<Self, ConfigError> {
-        let mut from = Reader::new(layers)?;
+        let mut from = Reader::new(layers);
         let config = Self {
             socket: from.value("socket", value::socket)?,
             state_dir: from.value("state_dir", value::absolute)?,
@@ -206,7 +206,9 @@ impl Config {
             upgrade: Upgrade::read(&mut from)?,
             registries: Registries::read(&mut from)?,
         };
-        whole::check(&config, &mut from);
+        if from.has_all_files() {
+            whole::check(&config, &mut from);
+        }
         from.finish()?;
         Ok(config)
     }
@@ -258,7 +260,7 @@ impl Streaming {
 impl Tracing {
     fn read(from: &mut Reader) -> Result<Self, ConfigError> {
         Ok(Self {
-            endpoint: from.optional("tracing.endpoint", value::url),
+            endpoint: from.optional("tracing.endpoint", value::collector),
             sample_ratio: from.value("tracing.sample_ratio", value::ratio)?,
             service_name: from.value("tracing.service_name", value::name)?,
         })

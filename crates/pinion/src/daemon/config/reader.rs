@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     ConfigError,
     layers::{Layers, Place, Value, Values, What, shown},
+    value::is_host,
 };
 
 /// How many letters a key may differ in from the one that was meant.
@@ -19,12 +20,14 @@ pub(super) struct Reader {
     places: BTreeMap<&'static str, Place>,
     known: BTreeSet<&'static str>,
     wrong: Vec<(Place, String)>,
+    without_a_file: bool,
 }
 
 impl Reader {
-    pub(super) fn new(layers: Layers) -> Result<Self, ConfigError> {
-        let Layers { defaults, values, .. } = layers;
-        Ok(Self { defaults, values, places: BTreeMap::new(), known: BTreeSet::new(), wrong: Vec::new() })
+    pub(super) fn new(layers: Layers) -> Self {
+        let Layers { defaults, values, wrong, .. } = layers;
+        let without_a_file = !wrong.is_empty();
+        Self { defaults, values, places: BTreeMap::new(), known: BTreeSet::new(), wrong, without_a_file }
     }
 
     /// A key that has a default. A wrong value is noted, and the default stands for it until the end.
@@ -58,7 +61,7 @@ impl Reader {
         Ok(self.items(key, value, check))
     }
 
-    /// Lists by name: a table whose keys are free.
+    /// Lists by name: a table whose keys are hosts, or `*`.
     pub(super) fn lists_under<T>(
         &mut self,
         table: &'static str,
@@ -70,6 +73,9 @@ impl Reader {
         let mut lists = BTreeMap::new();
         for path in paths {
             let Some(value) = self.values.remove(&path) else { continue };
+            if path.last().is_some_and(|name| name != "*" && !is_host(name)) {
+                self.wrong.push((value.at.clone(), format!("{}: is not a host, host:port or \"*\"", shown(&path))));
+            }
             let items = self.items(&shown(&path), value, &check);
             lists.extend(path.last().map(|name| (name.clone(), items)));
         }
@@ -83,6 +89,11 @@ impl Reader {
         if let Some(place) = self.places.get(key).or_else(|| self.defaults.get(&path(key)).map(|value| &value.at)) {
             self.wrong.push((place.clone(), format!("{key}: {why}")));
         }
+    }
+
+    /// Whether every file was read: with one missing, what keys say together is not known.
+    pub(super) fn has_all_files(&self) -> bool {
+        !self.without_a_file
     }
 
     /// What nobody asked for is no key; then all that is wrong, in the order of the files.
@@ -132,8 +143,11 @@ impl Reader {
 
     fn unknown(&self, key: &str) -> String {
         let table = format!("{key}.");
-        if self.known.iter().any(|known| known.starts_with(&table)) {
+        if self.known.iter().any(|known| *known == key || known.starts_with(&table)) {
             return format!("is a table: write its keys under [{key}]");
+        }
+        if let Some(value) = self.known.iter().find(|known| key.starts_with(&format!("{known}."))) {
+            return format!("no such key; `pinion config default` shows what {value} takes");
         }
         let near = self.known.iter().map(|known| (distance(key, known), *known)).min();
         match near {

@@ -13,14 +13,13 @@ use super::{
 const WIDTH_MAX: usize = 60;
 
 impl Config {
-    /// As a file that says the same. With `layers` each line tells which file it is from; `said` are keys that the command
-    /// line says.
-    pub(crate) fn shown(&self, layers: Option<&Layers>, said: &[&str]) -> Result<String, ConfigError> {
+    /// As a file that says the same. With `layers` each line tells which file it is from.
+    pub(crate) fn shown(&self, layers: Option<&Layers>) -> Result<String, ConfigError> {
         let wrong = |error: toml::ser::Error| ConfigError(format!("write TOML: {error}"));
         let Some(layers) = layers else { return toml::to_string_pretty(self).map_err(wrong) };
         let table = Table::try_from(self).map_err(wrong)?;
         let mut lines = Vec::new();
-        Origin { places: layers.places(), said }.write(&mut Vec::new(), &table, &mut lines);
+        Origin(layers.places()).write(&mut Vec::new(), &table, &mut lines);
         let widths = lines.iter().filter(|(_, place)| place.is_some()).map(|(text, _)| text.chars().count());
         let width = widths.max().unwrap_or(0).min(WIDTH_MAX);
         let line = |(text, place): (String, Option<String>)| match place {
@@ -31,12 +30,10 @@ impl Config {
     }
 }
 
-struct Origin<'a> {
-    places: BTreeMap<Vec<String>, String>,
-    said: &'a [&'a str],
-}
+/// From a key to where it was said.
+struct Origin(BTreeMap<Vec<String>, String>);
 
-impl Origin<'_> {
+impl Origin {
     /// Values first, then tables: a table ends what is above it.
     fn write(&self, path: &mut Vec<String>, table: &Table, lines: &mut Vec<(String, Option<String>)>) {
         let (tables, values): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_table());
@@ -57,10 +54,7 @@ impl Origin<'_> {
     }
 
     fn place(&self, path: &[String]) -> String {
-        match self.said.contains(&shown(path).as_str()) {
-            true => "command line".to_owned(),
-            false => self.places.get(path).cloned().unwrap_or_else(|| "default".to_owned()),
-        }
+        self.0.get(path).cloned().unwrap_or_else(|| "default".to_owned())
     }
 }
 

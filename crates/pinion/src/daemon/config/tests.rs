@@ -49,6 +49,9 @@ fn values_are_checked_for_meaning() {
         ("data_dir = \"/a/../b\"", "data_dir"),
         ("cgroup_parent = \"pinion\"", "cgroup_parent"),
         ("[log]\nlevel = \"a=b=c\"", "log.level"),
+        ("[log]\nlevel = \"loud\"", "log.level"),
+        ("[log]\nlevel = \"inof,pod=debug\"", "log.level"),
+        ("[log]\nlevel = \"\"", "log.level"),
         ("[network]\nbridge = \"a-very-long-name-of-a-bridge\"", "network.bridge"),
         ("[network]\nsubnet6 = \"10.0.0.0/8\"", "network.subnet6"),
         ("[network]\npool = 100000", "network.pool"),
@@ -61,16 +64,24 @@ fn values_are_checked_for_meaning() {
         ("[metrics]\naddress = \"9470\"", "metrics.address"),
         ("[metrics]\naddress = \"0.0.0.0:9\"\n[streaming]\naddress = \"127.0.0.1:9\"", "metrics.address"),
         ("[tracing]\nendpoint = \"collector\"", "tracing.endpoint"),
+        ("[tracing]\nendpoint = \"https://collector:4317\"", "tracing.endpoint"),
+        ("[tracing]\nendpoint = \"http://collector:4318/v1/traces\"", "tracing.endpoint"),
         ("[tracing]\nsample_ratio = 1.5", "tracing.sample_ratio"),
         ("[cdi]\ndirs = \"/etc/cdi\"", "cdi.dirs"),
         ("[cdi]\ndirs = [\"cdi\"]", "cdi.dirs"),
         ("[upgrade]\nmonitor = \"never\"", "upgrade.monitor"),
         ("[registries]\nplain_http = [\"http://x\"]", "registries.plain_http"),
+        ("[registries]\ndefault_registry = \"a b\"", "registries.default_registry"),
         ("[registries.mirrors]\nx = [\"mirror\"]", "registries.mirrors.\"x\""),
+        ("[registries.mirrors]\nx = [\"http://m?x\"]", "registries.mirrors.\"x\""),
+        ("[registries.mirrors]\n\"http://x\" = []", "registries.mirrors.\"http://x\""),
     ] {
         let error = error(text);
         assert!(error.contains(&format!(": {key}: ")), "{error}");
     }
+    let secret =
+        error("[registries.mirrors]\nx = [\"https://me:hunter2@m\"]\n[tracing]\nendpoint = \"http://me:hunter2@c\"");
+    assert!(secret.lines().count() == 2 && !secret.contains("hunter2"), "{secret}");
     let long = format!("socket = \"/{}\"", "x".repeat(200));
     assert!(error(&long).contains(": socket: "));
 }
@@ -89,6 +100,17 @@ fn all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
         ]
     );
     assert_eq!(error("network = 3\n"), "/etc/x.toml:1: network: is a table: write its keys under [network]");
+    assert_eq!(
+        error("[registries]\nmirrors = [\"x\"]\n"),
+        "/etc/x.toml:2: registries.mirrors: is a table: write its keys under [registries.mirrors]"
+    );
+    assert_eq!(
+        error("[log.level]\npod = \"debug\"\n"),
+        "/etc/x.toml:2: log.level.\"pod\": no such key; `pinion config default` shows what log.level takes"
+    );
+    for level in ["off", "info,pod=debug", "DEBUG", "warn,cri=trace"] {
+        Config::parse("", &format!("[log]\nlevel = \"{level}\"")).expect("a level");
+    }
 }
 
 #[test]
@@ -115,6 +137,28 @@ fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
         error.starts_with(&format!("{}:3: network.subnet: ", dir.path().join("c.toml.d/15-x.toml").display())),
         "{error}"
     );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("c.toml.d");
+    std::fs::create_dir_all(folder.join("30.toml")).expect("made");
+    for (name, text) in
+        [("10.toml", &b"x = [\n"[..]), ("20.toml", b"[log\n"), ("40.toml", b"\xff"), ("50.toml", b"sokcet = \"/x\"")]
+    {
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+    let error = Config::load(Some(&dir.path().join("c.toml"))).expect_err("refused").to_string();
+    let starts: Vec<String> = ["c.toml: cannot be read: No such file", "c.toml.d/10.toml:1: ", "c.toml.d/20.toml:1: "]
+        .into_iter()
+        .chain(["c.toml.d/30.toml: cannot be read: it is no file", "c.toml.d/40.toml: cannot be read: it is no UTF-8"])
+        .chain(["c.toml.d/50.toml:1: sokcet: no such key"])
+        .map(|start| dir.path().join(start).display().to_string())
+        .collect();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), starts.len(), "{error}");
+    assert!(lines.iter().zip(&starts).all(|(line, start)| line.starts_with(start)), "{error}");
 }
 
 #[test]

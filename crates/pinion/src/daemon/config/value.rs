@@ -9,7 +9,10 @@ use std::{
 
 use serde::Serializer;
 
-use super::layers::{Value, What};
+use super::{
+    super::logging,
+    layers::{Value, What},
+};
 
 /// Longest path of a Unix socket: `sun_path` without its NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
@@ -17,6 +20,8 @@ const SOCKET_PATH_MAX: usize = 107;
 const POOL_MAX: u64 = 1024;
 /// Longest name of an interface (IFNAMSIZ without its NUL).
 const INTERFACE_MAX: usize = 15;
+/// Longest name of a host, with its port.
+const HOST_MAX: usize = 255;
 /// Pieces of a log's line: shorter ones would be more prefix than text, longer ones do not fit into one batch.
 const LOG_LINE: std::ops::RangeInclusive<u64> = 64..=65_535;
 /// Outputs that ExecSync returns: what a probe says at least, and what a gRPC message holds at most.
@@ -79,9 +84,9 @@ pub(super) fn group(value: &Value) -> Result<String, String> {
 
 pub(super) fn level(value: &Value) -> Result<String, String> {
     let text = value.text()?;
-    match tracing_subscriber::EnvFilter::try_new(text) {
+    match logging::filter(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("{text:?} is not a level (error, warn, info, debug, trace): {error}")),
+        Err(why) => Err(format!("{text:?} is not a level (error, warn, info, debug, trace; MODULE=LEVEL): {why}")),
     }
 }
 
@@ -173,19 +178,42 @@ pub(super) fn loopback(value: &Value) -> Result<SocketAddr, String> {
 
 pub(super) fn host(value: &Value) -> Result<String, String> {
     let text = value.text()?;
-    match text.is_empty() || text.contains('/') || text.chars().any(char::is_whitespace) {
-        true => Err(format!("{text:?} is not a host or host:port")),
-        false => Ok(text.to_owned()),
+    match is_host(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is not a host or host:port")),
     }
 }
 
+/// As the image store takes it.
+pub(super) fn is_host(text: &str) -> bool {
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !text.is_empty() && text.len() <= HOST_MAX && text.chars().all(known)
+}
+
+/// The base of a registry; what follows its host is a path.
 pub(super) fn url(value: &Value) -> Result<String, String> {
     let text = value.text()?;
+    if text.contains('@') {
+        // It is told to nobody: a password may be in it.
+        return Err("no user or password may be in a URL".to_owned());
+    }
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    match rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.chars().any(char::is_whitespace))
-    {
+    let odd = |c: char| c.is_whitespace() || matches!(c, '?' | '#');
+    match rest.is_some_and(|rest| rest.split('/').next().is_some_and(is_host) && !rest.contains(odd)) {
         true => Ok(text.to_owned()),
         false => Err(format!("{text:?} is not a URL like https://mirror.example")),
+    }
+}
+
+/// Where spans go: by gRPC over plain HTTP/2, at the root.
+pub(super) fn collector(value: &Value) -> Result<String, String> {
+    let url = url(value)?;
+    let host = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    match host.is_some_and(|host| !host.contains('/')) {
+        true => Ok(url),
+        false => {
+            Err(format!("{url:?} is not the address of a collector, as http://127.0.0.1:4317 (gRPC, without TLS)"))
+        }
     }
 }
 

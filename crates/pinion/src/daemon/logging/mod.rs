@@ -19,7 +19,9 @@ use std::{io::stderr, sync::Arc, time::Duration};
 
 use otlp::Traces;
 use telemetry::Counter;
-use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
+};
 
 use super::config::{Log, Tracing};
 use crate::Failure;
@@ -57,7 +59,7 @@ pub(crate) struct Control {
 
 /// From here on, what is traced goes to standard error. Spans go nowhere before [`Control::trace`].
 pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
-    let (filter, handle) = reload::Layer::new(filter(&log.level)?);
+    let (filter, handle) = reload::Layer::new(filter(&log.level).map_err(Failure::daemon)?);
     let style = Arc::new(Style::of(log.format, &stderr()));
     let (traces, figures) = (Traces::off(OURS), Arc::new(LogFigures::default()));
     let lines = Lines::new(Arc::clone(&style), Arc::clone(&figures), Box::new(stderr));
@@ -69,8 +71,8 @@ pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
 impl Control {
     /// From now on lines of this level, looking so; nothing changes if it is not a level.
     pub(crate) fn apply(&self, log: &Log) -> Result<(), Failure> {
-        let wrong = |error: reload::Error| Failure::daemon(format!("log level {:?}: {error}", log.level));
-        self.filter.reload(filter(&log.level)?).map_err(wrong)?;
+        let wrong = |why: String| Failure::daemon(format!("log level {:?}: {why}", log.level));
+        self.filter.reload(filter(&log.level).map_err(wrong)?).map_err(|error| wrong(error.to_string()))?;
         self.style.set(log.format);
         Ok(())
     }
@@ -112,8 +114,14 @@ fn resource() -> Vec<(String, String)> {
     ]
 }
 
-fn filter(level: &str) -> Result<EnvFilter, Failure> {
-    EnvFilter::try_new(directives(level)).map_err(|error| Failure::daemon(format!("log level {level:?}: {error}")))
+/// What a configuration's level lets through, or why it is none.
+pub(super) fn filter(level: &str) -> Result<EnvFilter, String> {
+    // The filter itself takes a word that is no level for the name of a module, which then says all that it can.
+    let words = level.split(',').map(str::trim).filter(|part| !part.contains(['=', '[']));
+    if let Some(word) = words.into_iter().find(|word| word.parse::<LevelFilter>().is_err() || word.is_empty()) {
+        return Err(format!("{word:?} is none"));
+    }
+    EnvFilter::try_new(directives(level)).map_err(|error| error.to_string())
 }
 
 /// `debug` → `warn,pinion=debug,cri=debug,…`; anything else is taken as it is written.
