@@ -97,11 +97,60 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// What kind the file system is that this is on, as mountinfo has it.
+/// What kind the file system is that this is on.
 fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
+    as_mounted(tree).or_else(|| by_magic(tree).map(str::to_owned)).map(|name| format!("file system {name:?}"))
+}
+
+/// By its number, for one whose mounts the caller does not see: a monitor has three mounts of its own. What has no mapping on
+/// any kernel comes first, then what has none on older ones (statfs(2), include/uapi/linux/magic.h).
+fn by_magic(tree: BorrowedFd<'_>) -> Option<&'static str> {
+    const KINDS: [(u32, &str); 22] = [
+        (0x9fa0, "proc"),
+        (0x6265_6572, "sysfs"),
+        (0x0027_e0eb, "cgroup"),
+        (0x6367_7270, "cgroup2"),
+        (0x1cd1, "devpts"),
+        (0x1980_0202, "mqueue"),
+        (0x6462_6720, "debugfs"),
+        (0x7472_6163, "tracefs"),
+        (0x7363_6673, "securityfs"),
+        (0xcafe_4a11, "bpf"),
+        (0x6e73_6673, "nsfs"),
+        (0x6969, "nfs"),
+        (0xff53_4d42, "cifs"),
+        (0xfe53_4d42, "smb2"),
+        (0x00c3_6400, "ceph"),
+        (0x0102_1997, "9p"),
+        (0x6573_5546, "fuse"),
+        (0x794c_7630, "overlay"),
+        (0x9584_58f6, "hugetlbfs"),
+        (0x0102_1994, "tmpfs"),
+        (0x2fc1_2fc1, "zfs"),
+        (0x4d44, "vfat"),
+    ];
+    let magic = rustix::fs::fstatfs(tree).ok()?.f_type as u32;
+    KINDS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
+}
+
+/// As mountinfo has it.
+fn as_mounted(tree: BorrowedFd<'_>) -> Option<String> {
     let device = fstat(tree).ok()?.st_dev;
     let number = format!("{}:{}", major(device), minor(device));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
-    line.split_once(" - ")?.1.split(' ').next().map(|name| format!("file system {name:?}"))
+    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_are_named_as_mountinfo_names_them() {
+        for path in ["/proc/sys", "/sys/kernel", "/dev/pts"] {
+            let file = std::fs::File::open(path).expect(path);
+            assert_eq!(by_magic(file.as_fd()), as_mounted(file.as_fd()).as_deref(), "{path}");
+        }
+    }
 }
