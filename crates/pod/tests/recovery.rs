@@ -83,6 +83,12 @@ fn a_daemon_that_comes_back_knows_all() {
     });
 }
 
+/// How many pidfds this process has.
+fn pidfds() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
+    all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("pidfd"))).count()
+}
+
 #[test]
 fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
     on_a_node("a_monitor_that_is_killed_is_replaced_and_nothing_is_lost", |node| async move {
@@ -90,11 +96,14 @@ fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
         let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
         let counter = node.run(&engine, &pod, script("counter", COUNT)).await;
         let waiting = engine.create_container(&pod, script("waiting", "exit 5")).await.expect("create");
+        let mut first = usize::MAX;
         for round in 1..=3 {
             eventually("the log goes on", || node.log("counter").lines().count() > 20 * round);
             let before = monitor_pid(&engine).await;
             kill_monitor(&engine).await;
             replaced(&engine, before).await;
+            eventually("descriptors come back", || pidfds() <= first);
+            first = first.min(pidfds());
         }
         assert_eq!(exec(&engine, &counter, "hostname").await, "web\n");
         engine.start_container(&waiting).await.expect("start");

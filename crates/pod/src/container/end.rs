@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use monitor_api::{ExitStatus, Role};
+use monitor_api::ExitStatus;
 
 use super::{Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
@@ -58,7 +58,7 @@ pub(crate) fn unseen(code: Option<i32>) -> ExitStatus {
 /// After a monitor's death its containers are children of this process (or of the init of the machine): whoever is not
 /// reaped by us has no exit code for the new monitor either. By pidfd, so that nobody else's child is taken.
 pub(crate) fn reap_when_over(engine: &Arc<Inner>, id: &str) {
-    let Some(pidfd) = engine.monitor.custody().file(id, Role::Pidfd) else { return };
+    let Some(pidfd) = engine.monitor.custody().pidfd_to_await(id) else { return };
     // A pod's init has no code that anybody asks for.
     let container = engine.container(id).ok();
     tokio::spawn(async move {

@@ -15,6 +15,8 @@ use crate::{Error, error::failed};
 pub(crate) struct Held {
     holding: Holding,
     files: Vec<(Role, OwnedFd)>,
+    /// Its end is waited for by its pidfd.
+    awaited: bool,
 }
 
 /// See the module.
@@ -30,7 +32,7 @@ struct Contents {
 impl Held {
     /// Of a running monitor's own words.
     pub(crate) fn new(holding: Holding, files: Attachments) -> Self {
-        Self { holding, files: files.into_iter().collect() }
+        Self { holding, files: files.into_iter().collect(), awaited: false }
     }
 
     /// What to say to a monitor that does not know it.
@@ -106,6 +108,16 @@ impl Custody {
         let contents = self.lock();
         let (_, file) = contents.objects.get(id)?.files.iter().find(|(of, _)| *of == role)?;
         file.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// A duplicate of the pidfd, once, for who waits for the end: one is enough, however often a monitor dies.
+    pub(crate) fn pidfd_to_await(&self, id: &str) -> Option<OwnedFd> {
+        let mut contents = self.lock();
+        let held = contents.objects.get_mut(id).filter(|held| !held.awaited)?;
+        let (_, pidfd) = held.files.iter().find(|(of, _)| *of == Role::Pidfd)?;
+        let pidfd = pidfd.try_clone().ok()?;
+        held.awaited = true;
+        Some(pidfd)
     }
 
     /// A duplicate of one descriptor that is kept under a key.

@@ -57,7 +57,7 @@ impl ExecWait {
     /// Its exit code as the kernel tells, once it ended; `None` where that cannot be known.
     pub(crate) async fn ended(&self) -> Result<Option<i32>, Error> {
         /// Whose child it became reaps it soon; the code is known from then on.
-        const TRIES: u32 = 8;
+        const TRIES: u32 = 11;
         const FIRST: Duration = Duration::from_millis(2);
         process::ended(&self.pidfd).await?;
         for tries in 0..TRIES {

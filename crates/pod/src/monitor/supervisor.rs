@@ -18,7 +18,7 @@ use rustix::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Custody, Link, MonitorFigures, launch};
-use crate::{Error, error::failed, process};
+use crate::{Error, ErrorKind, error::failed, process};
 
 /// How long a request waits for a monitor that is being replaced.
 const RESTORE: Duration = Duration::from_secs(15);
@@ -78,8 +78,7 @@ impl Monitor {
             over: AtomicBool::new(false),
             figures: Arc::default(),
         });
-        let connected = inner.connect(None).await?;
-        let holdings = connected.link.inventory().await?;
+        let (connected, holdings) = inner.first().await?;
         inner.link.send_replace(Some(connected.clone()));
         tokio::spawn(deliver(Arc::downgrade(&inner), heard, notices.clone()));
         tokio::spawn(supervise(Arc::downgrade(&inner), connected, notices));
@@ -131,6 +130,24 @@ impl Monitor {
 }
 
 impl Inner {
+    /// The first connection, and what is held. A monitor that ends at this moment gives way to another.
+    async fn first(&self) -> Result<(Connected, Vec<(Holding, Attachments)>), Error> {
+        const TRIES: usize = 3;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let found = async {
+                let connected = self.connect(None).await?;
+                let holdings = connected.link.inventory().await?;
+                Ok((connected, holdings))
+            };
+            match found.await {
+                Err(Error { kind: ErrorKind::Unavailable, .. }) if tries < TRIES => tokio::time::sleep(BACKOFF).await,
+                found => return found,
+            }
+        }
+    }
+
     /// Connects to a monitor that runs, else starts one. A monitor that held this state before must be gone first.
     async fn connect(&self, before: Option<&OwnedFd>) -> Result<Connected, Error> {
         let connection = match monitor_api::connect(&self.state) {
