@@ -75,7 +75,9 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         match status.code() {
             // tonic's own words for a connection that broke say nothing to people.
-            Code::Unavailable | Code::Unknown if status.message().contains("transport") => {
+            Code::Unavailable | Code::Unknown | Code::Internal
+                if status.message().contains("transport") || status.message().starts_with("h2 protocol error") =>
+            {
                 Self::new("the daemon ended while it answered").with_code(CANNOT)
             }
             _ => Self::new(status.message()),

@@ -4,7 +4,10 @@ use cri_proto::pinion::{ConfigRequest, ReloadRequest};
 
 use crate::{
     Client, Failure,
-    daemon::config::{Config, ConfigError, DEFAULT, Layers},
+    daemon::{
+        config::{Config, ConfigError, DEFAULT, Layers},
+        reexec::VALID,
+    },
     output,
 };
 
@@ -23,6 +26,9 @@ enum What {
     Check {
         /// The file [default: /etc/pinion/config.toml]
         file: Option<PathBuf>,
+        /// What a daemon that is to give way asks of its successor: to speak this version to the monitor
+        #[arg(long, hide = true, value_name = "MAJOR")]
+        contract: Option<u32>,
     },
     /// Print what holds: the defaults, a file's values and its drop-ins'
     Show {
@@ -50,11 +56,16 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
     match args.what {
         What::Default if json => output::json(&loaded(Layers::of_text("", ""))?.0)?,
         What::Default => output::line(DEFAULT.trim_end())?,
-        What::Check { file } => {
+        What::Check { file, contract } => {
+            let (own, _) = pod::MONITOR_CONTRACT;
+            if let Some(other) = contract.filter(|major| *major != own) {
+                let why = "run a daemon of that version until its containers are gone";
+                return Err(Failure::new(format!("speaks contract {own} to the monitor, which speaks {other}: {why}")));
+            }
             let checked = loaded(Layers::load(file.as_deref()));
             if !json {
                 checked?;
-                output::line("valid")?;
+                output::line(VALID)?;
                 return Ok(None);
             }
             let wrong = checked.err().map(|failure| failure.to_string());

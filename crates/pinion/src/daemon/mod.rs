@@ -20,7 +20,7 @@ mod logging;
 mod metrics;
 mod monitor;
 mod notify;
-mod reexec;
+pub(crate) mod reexec;
 mod reload;
 mod socket;
 mod source;

@@ -7,8 +7,8 @@ use std::{
         fd::{AsFd, AsRawFd},
         unix::{net::UnixListener, process::CommandExt},
     },
-    path::PathBuf,
-    process::Command,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::OnceLock,
     time::Duration,
 };
@@ -21,6 +21,9 @@ use crate::Failure;
 
 /// How long the new program may take to check the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `pinion config check` says of a configuration that holds.
+pub(crate) const VALID: &str = "valid";
 
 /// The path of this program when it started: what is installed there later is its successor.
 static INSTALLED: OnceLock<io::Result<PathBuf>> = OnceLock::new();
@@ -37,17 +40,24 @@ fn installed() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the installed program starts and understands the configuration.
+/// Whether the installed program starts, understands the configuration, and speaks to the monitor that runs.
 pub(super) async fn check(source: &Source) -> Result<(), String> {
-    let program = installed()?;
-    let mut command = tokio::process::Command::new(&program);
-    command.args(["config", "check"]).args(&source.file).kill_on_drop(true);
+    ask(&installed()?, source.file.as_deref()).await
+}
+
+/// A program that ends well and says something else is none of ours: executed, it would end in the daemon's place.
+async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
+    let mut command = tokio::process::Command::new(program);
+    command.args(["config", "check", "--contract", &pod::MONITOR_CONTRACT.0.to_string()]);
+    command.args(file).stdin(Stdio::null()).kill_on_drop(true);
     let told = format!("check {}", program.display());
     match timeout(PATIENCE, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => Ok(()),
+        Ok(Ok(output)) if output.status.success() && output.stdout.trim_ascii() == VALID.as_bytes() => Ok(()),
+        Ok(Ok(output)) if output.status.success() => Err(format!("{told}: it is no pinion; this daemon goes on")),
         Ok(Ok(output)) => {
             let said: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(1000).collect();
-            Err(format!("{told}: {}: {said}; this daemon goes on", output.status))
+            let said = if said.is_empty() { said } else { format!(": {said}") };
+            Err(format!("{told}: {}{said}; this daemon goes on", output.status))
         }
         Ok(Err(error)) => Err(format!("{told}: {error}; this daemon goes on")),
         Err(_) => Err(format!("{told}: no answer within {} s; this daemon goes on", PATIENCE.as_secs())),
@@ -68,4 +78,35 @@ pub(super) fn become_installed(listener: &UnixListener) -> Failure {
     command.args(env::args_os().skip(1)).env(handed::OWN, format!("{}:{}", std::process::id(), listener.as_raw_fd()));
     let error = command.exec();
     Failure::daemon(format!("execute {}: {error}", program.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_daemon_is_not_given_way_to() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+            path
+        };
+        let major = pod::MONITOR_CONTRACT.0;
+        let good = format!("#!/bin/sh\n[ \"$*\" = 'config check --contract {major} /c.toml' ] && echo valid\n");
+        ask(&program("good", &good), Some(Path::new("/c.toml"))).await.expect("taken");
+        for (program, why) in [
+            (PathBuf::from("/bin/true"), "it is no pinion"),
+            (PathBuf::from("/bin/false"), "exit status: 1;"),
+            (program("garbage", "garbage"), "Exec format error"),
+            (program("newer", "#!/bin/sh\necho speaks another contract >&2; exit 1\n"), ": speaks another contract;"),
+            (dir.path().join("absent"), "No such file"),
+        ] {
+            let refused = ask(&program, None).await.expect_err("refused");
+            assert!(refused.contains(why) && refused.ends_with("this daemon goes on"), "{refused}");
+        }
+    }
 }
