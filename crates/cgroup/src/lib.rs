@@ -56,6 +56,7 @@ mod oom;
 mod ownership;
 mod path;
 mod pids;
+mod remains;
 mod remove;
 mod setting;
 mod signal;

@@ -43,6 +43,7 @@ mod process;
 mod pulls;
 mod reconcile;
 mod recover;
+mod remains;
 mod reset;
 mod sandbox;
 mod session;

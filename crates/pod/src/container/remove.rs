@@ -9,6 +9,7 @@ use crate::{
     failpoint,
     joined::Operation,
     lanes::patiently,
+    remains,
     state::Kind,
     undo::Undo,
 };
@@ -48,6 +49,8 @@ pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
     undo.step("forget its process and remove its cgroup", engine.monitor.delete(id)).await;
+    let group = remains::end_group(engine, container.metadata.cgroup.clone(), id);
+    undo.step("end what a monitor that died left of it", group).await;
     failpoint::reach("remove.deleted");
     let discard = {
         let (images, id) = (engine.images.clone(), id.to_owned());

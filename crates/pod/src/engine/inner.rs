@@ -25,6 +25,7 @@ use crate::{
     monitor::Monitor,
     names::Names,
     pulls::Pulls,
+    remains,
     sandbox::{Sandbox, pod_limits},
     state::Records,
     stats::Sampler,
@@ -141,17 +142,7 @@ impl Inner {
         if sandbox.config().cgroup_parent.is_some() {
             return Ok(());
         }
-        let (engine, path) = (Arc::clone(self), self.cgroup_of(sandbox));
-        blocking(move || {
-            let told = format!("remove cgroup {path}");
-            let path = GroupPath::parse(&path).map_err(failed(&told))?;
-            match Group::open(&engine.trees, &path) {
-                Ok(group) => group.remove().map_err(failed(told)),
-                // No container was made in it.
-                Err(_) => Ok(()),
-            }
-        })
-        .await
+        remains::end_group(self, self.cgroup_of(sandbox), sandbox.id()).await
     }
 }
 

@@ -193,13 +193,18 @@ fn running_init(engine: &Inner, sandbox: &str) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
+/// The cgroup of the pod's init.
+pub(super) fn init_group(engine: &Inner, sandbox: &Sandbox) -> String {
+    format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id())
+}
+
 async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
     let mut namespaces = Vec::new();
     for (kind, shared) in KINDS {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
-    let cgroup = format!("{}/{}-init", engine.cgroup_of(sandbox), sandbox.id());
+    let cgroup = init_group(engine, sandbox);
     let _turn = engine.lanes.clone_turn().await?;
     engine
         .monitor

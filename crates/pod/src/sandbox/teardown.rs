@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{SHM, Sandbox, SandboxPhase, Shared};
+use super::{SHM, Sandbox, SandboxPhase, Shared, namespaces::init_group};
 use crate::{
     Error,
     container::volume,
     engine::{Inner, blocking},
-    failpoint, reconcile,
+    failpoint, reconcile, remains,
     state::Kind,
     undo::Undo,
 };
@@ -22,6 +22,8 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         if engine.monitor.custody().holds(id) { engine.monitor.delete(id).await } else { Ok(()) }
     };
     undo.step("end the pod's init", init).await;
+    let group = remains::end_group(engine, init_group(engine, sandbox), id);
+    undo.step("end what is left of the pod's init", group).await;
     failpoint::reach("teardown.init");
     if sandbox.config().network == super::SharedMode::Pod {
         sandbox.stage("detach from the network");
