@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::Future,
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures_util::{
@@ -25,11 +25,11 @@ enum Slot {
 }
 
 /// Names of one kind of object.
-pub(crate) struct Names<K>(Mutex<HashMap<K, Slot>>);
+pub(crate) struct Names<K>(Arc<Mutex<HashMap<K, Slot>>>);
 
 impl<K> Default for Names<K> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Arc::default())
     }
 }
 
@@ -58,7 +58,17 @@ impl<K: Hash + Eq + Clone + Send + 'static> Names<K> {
             None => {}
         }
         let task = tokio::spawn(make().in_current_span());
-        let running = async move { task.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}")))) };
+        let (all, mine) = (Arc::clone(&self.0), name.clone());
+        let running = async move {
+            task.await.unwrap_or_else(|panic| {
+                // Whoever asks again begins anew; what was made is taken back by the reconciler.
+                let mut slots = all.lock().unwrap_or_else(PoisonError::into_inner);
+                if matches!(slots.get(&mine), Some(Slot::Making(_))) {
+                    slots.remove(&mine);
+                }
+                Err(Error::internal(format!("a bug: {panic}")))
+            })
+        };
         let running = running.boxed().shared();
         slots.insert(name.clone(), Slot::Making(running.clone()));
         Claim::Making(running)
@@ -85,8 +95,6 @@ impl<K: Hash + Eq + Clone + Send + 'static> Names<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::sync::oneshot;
 
     use super::*;
@@ -115,5 +123,14 @@ mod tests {
         names.free(&1);
         let Claim::Making(again) = names.claim(&1, || async { Err(Error::invalid("no")) }) else { panic!("free") };
         assert!(again.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_name_is_free_again_after_a_bug() {
+        let names = Names::<u8>::default();
+        let Claim::Making(first) = names.claim(&1, || async { panic!("on purpose") }) else { panic!("it was free") };
+        assert!(first.await.expect_err("it is told").message.contains("on purpose"));
+        let Claim::Making(again) = names.claim(&1, || async { Ok("id".to_owned()) }) else { panic!("it is free") };
+        assert_eq!(again.await.expect("made"), "id");
     }
 }

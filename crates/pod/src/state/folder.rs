@@ -81,23 +81,33 @@ impl StateFolder {
         let path = self.root.join("boot_id");
         match fs::read_to_string(&path) {
             Ok(known) if known == boot => {}
-            Ok(_) => {
-                tracing::info!("the machine was restarted: records of containers in {} are void", self.root.display());
-                for part in ["sandbox", "container"] {
-                    let part = self.root.join(part);
-                    match fs::remove_dir_all(&part) {
-                        Err(e) if e.kind() != ErrorKind::NotFound => {
-                            return Err(failed(format_args!("remove {}", part.display()))(e));
-                        }
-                        _ => {}
-                    }
+            known => {
+                // One that cannot be read says nothing of another boot.
+                if known.is_ok_and(|known| !known.is_empty()) {
+                    self.clear()?;
                 }
+                // In one step: a daemon that dies here must not leave half of it, which would be another boot's.
+                let beside = path.with_extension("new");
+                let written = fs::write(&beside, boot).and_then(|()| fs::rename(&beside, &path));
+                written.map_err(failed(format_args!("write {}", path.display())))?;
             }
-            Err(_) => {}
         }
-        fs::write(&path, boot).map_err(failed(format_args!("write {}", path.display())))?;
         for part in ["sandbox", "container", "broken"] {
             make(&self.root.join(part))?;
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<(), Error> {
+        tracing::info!("the machine was restarted: records of containers in {} are void", self.root.display());
+        for part in ["sandbox", "container"] {
+            let part = self.root.join(part);
+            match fs::remove_dir_all(&part) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(failed(format_args!("remove {}", part.display()))(e));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -111,4 +121,29 @@ fn make(folder: &Path) -> Result<(), Error> {
 fn on_tmpfs(folder: &Path) -> Result<bool, Error> {
     let about = rustix::fs::statfs(folder).map_err(failed(format_args!("statfs {}", folder.display())))?;
     Ok(about.f_type as u64 == TMPFS_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_void_after_another_boot_and_no_other_time() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder { root: root.path().to_owned() };
+        let (record, boot) = (root.path().join("container/c"), root.path().join("boot_id"));
+        folder.void_another_boot().expect("new");
+        let this = fs::read_to_string(&boot).expect("boot id");
+        // As a daemon left it that died while it wrote, or a file system that was full.
+        for known in [this.as_str(), ""] {
+            fs::create_dir_all(&record).expect("record");
+            fs::write(&boot, known).expect("boot id");
+            folder.void_another_boot().expect("this boot");
+            assert!(record.exists(), "boot id {known:?}");
+        }
+        fs::write(&boot, "another\n").expect("boot id");
+        folder.void_another_boot().expect("another boot");
+        assert!(!record.exists());
+        assert_eq!(fs::read_to_string(&boot).expect("boot id"), this);
+    }
 }
