@@ -111,6 +111,20 @@ def kills(steps, pods):
         equal(_alive(pods), before, "containers, restart counts, processes")
 
 
+# What the kubelet is answered in a session like this one: containers that end or go meanwhile, probes that take too long, a
+# daemon that is away, and what the pods of the session ask for wrongly.
+EXPECTED = re.compile(r"code = (NotFound|DeadlineExceeded|Unavailable|Canceled|FailedPrecondition) |no/such/program|id of the pod is empty")
+
+
+def clean(steps, node):
+    """Neither log has an error that nobody provoked."""
+    with steps.step("the kubelet was answered no error that it should not be; the daemon logged none"):
+        wrong = [line[:600] for line in node.said("from (runtime|image) service failed") if not EXPECTED.search(line)]
+        wrong += [line[:600] for line in Path(node.engine.log).read_text(errors="replace").splitlines() if re.search(r"\bERROR\b|panicked", line)]
+        if wrong:
+            raise Failed(f"{len(wrong)} errors:\n" + "\n".join(wrong[-8:]))
+
+
 def gone(steps, pods):
     """Takes every manifest away and waits until nothing is left of the pods."""
     node, engine = pods.node, pods.node.engine

@@ -176,6 +176,10 @@ impl<'a> Reserved<'a> {
         let attached = self.unless_cancelled(attached.instrument(debug_span!("attach"))).await;
         self.sandbox.plugin_calls(self.engine);
         attached.map(Some).map_err(|error| match error {
+            // However the plugin that was ended puts it: it was asked for.
+            error if self.sandbox.is_cancelled() => {
+                Error::state(format!("it was stopped while it was being made: attach to the network: {error}"))
+            }
             network::Error::PortTaken { .. } | network::Error::Cancelled(_) => {
                 Error::state(format!("attach to the network: {error}"))
             }
