@@ -4,7 +4,7 @@
 //! repeated field with number 1. So a row that was encoded once can be copied into any of them, and a list of a thousand
 //! pods is a thousand copies instead of tens of thousands of small allocations.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::{
@@ -51,7 +51,7 @@ impl Row {
 /// An answer of rows, on the wire the same as `T`.
 #[derive(Clone, Debug)]
 pub struct Encoded<T> {
-    rows: Vec<Row>,
+    rows: Arc<[Row]>,
     of: PhantomData<fn() -> T>,
 }
 
@@ -63,6 +63,12 @@ impl<T> Default for Encoded<T> {
 
 impl<T> From<Vec<Row>> for Encoded<T> {
     fn from(rows: Vec<Row>) -> Self {
+        Self { rows: rows.into(), of: PhantomData }
+    }
+}
+
+impl<T> From<Arc<[Row]>> for Encoded<T> {
+    fn from(rows: Arc<[Row]>) -> Self {
         Self { rows, of: PhantomData }
     }
 }
@@ -79,7 +85,7 @@ impl<T: Message + Default> Encoded<T> {
 
 impl<T> Message for Encoded<T> {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
-        for row in &self.rows {
+        for row in self.rows.iter() {
             buffer.put_slice(&row.0);
         }
     }
@@ -100,7 +106,7 @@ impl<T> Message for Encoded<T> {
     }
 
     fn clear(&mut self) {
-        self.rows.clear();
+        self.rows = Arc::default();
     }
 }
 

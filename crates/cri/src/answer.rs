@@ -23,7 +23,7 @@ pub(crate) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 /// What every RPC works on.
 pub(crate) struct State {
     pub(crate) engine: pod::Engine,
-    pub(crate) rows: crate::rows::Rows,
+    pub(crate) rows: crate::rows::Encoded,
     pub(crate) streaming: crate::Streaming,
     /// The program around the engine.
     pub(crate) daemon: Arc<dyn Daemon>,

@@ -31,7 +31,7 @@ pub async fn serve(
     daemon: Arc<dyn Daemon>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let state = Arc::new(State { engine, rows: crate::rows::Rows::default(), streaming: streaming.clone(), daemon });
+    let state = Arc::new(State { engine, rows: crate::rows::Encoded::default(), streaming: streaming.clone(), daemon });
     ended::recover(&state);
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));

@@ -40,6 +40,7 @@ pub(crate) struct Engine {
     pub(crate) daemon: i32,
     /// The connection.
     pub(crate) channel: Channel,
+    endpoint: Endpoint,
     /// The CRI's runtime service.
     pub(crate) runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
@@ -65,7 +66,15 @@ impl Engine {
             runtime,
             images: ImageServiceClient::new(channel.clone()),
             channel,
+            endpoint: endpoint.clone(),
         })
+    }
+
+    /// Another connection.
+    pub(crate) async fn another_channel(&self) -> Result<Channel, Failure> {
+        let socket = &self.endpoint.socket;
+        let channel = cri_proto::connect(socket).await;
+        channel.map_err(|e| Failure(format!("connect to {} on {socket}: {}", self.name, chain(&e))))
     }
 
     /// Pulls the image unless it is there.

@@ -8,7 +8,10 @@
 //! An event carries the states of its pod and of all containers in it as they were at that moment. Nothing is made while
 //! nobody listens.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicU64, Ordering},
+};
 
 use tokio::sync::broadcast::{self, error::RecvError};
 
@@ -88,17 +91,30 @@ pub(crate) struct Events {
     sender: broadcast::Sender<Arc<Event>>,
     /// Set by the first listener.
     engine: OnceLock<Weak<Inner>>,
+    /// Counts what changed, with listeners or without.
+    changes: AtomicU64,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { sender: broadcast::Sender::new(BEHIND), engine: OnceLock::new() }
+        Self { sender: broadcast::Sender::new(BEHIND), engine: OnceLock::new(), changes: AtomicU64::new(0) }
     }
 }
 
 impl Events {
+    /// Another number after each change of a record that can be seen already.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// A record changed, came or went.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
     /// A container's record changed.
     pub(crate) fn container(&self, container: &Container, before: ContainerPhase, now: &ContainerRecord) {
+        self.changed();
         for kind in of_container(before, now) {
             self.tell(*kind, container.id(), &container.metadata.sandbox, None);
         }
@@ -106,6 +122,7 @@ impl Events {
 
     /// A sandbox's record changed.
     pub(crate) fn sandbox(&self, sandbox: &Sandbox, before: SandboxPhase, now: SandboxPhase) {
+        self.changed();
         for kind in of_sandbox(before, now) {
             self.tell(*kind, sandbox.id(), sandbox.id(), Some(sandbox));
         }
@@ -113,6 +130,7 @@ impl Events {
 
     /// A container's record is gone.
     pub(crate) fn container_gone(&self, container: &Container) {
+        self.changed();
         if container.record().phase != ContainerPhase::Creating {
             self.tell(EventKind::Deleted, container.id(), &container.metadata.sandbox, None);
         }
@@ -120,6 +138,7 @@ impl Events {
 
     /// A sandbox's record is gone.
     pub(crate) fn sandbox_gone(&self, sandbox: &Sandbox) {
+        self.changed();
         if matches!(sandbox.record().phase, SandboxPhase::Ready | SandboxPhase::Stopped) {
             self.tell(EventKind::Deleted, sandbox.id(), sandbox.id(), Some(sandbox));
         }

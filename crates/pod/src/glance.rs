@@ -1,7 +1,9 @@
 //! Lists without copies: what a row of a list shows of each pod and container.
 
 use crate::{
-    ContainerConfig, ContainerState, Engine, SandboxConfig, SandboxState, container::Container, sandbox::Sandbox,
+    ContainerConfig, ContainerState, Engine, SandboxConfig, SandboxState,
+    container::{Container, ContainerPhase},
+    sandbox::{Sandbox, SandboxPhase},
 };
 
 /// What a list shows of a container.
@@ -21,6 +23,8 @@ pub struct ContainerGlance<'a> {
     pub created_at: u64,
     /// Whether its operation runs: whoever asked for it has no id of it yet.
     pub making: bool,
+    /// Whether it was made. Before, what is shown here changes without notice ([`Engine::mark`]).
+    pub settled: bool,
 }
 
 /// What a list shows of a pod.
@@ -36,6 +40,8 @@ pub struct SandboxGlance<'a> {
     pub created_at: u64,
     /// Whether its operation runs: whoever asked for it has no id of it yet.
     pub making: bool,
+    /// As [`ContainerGlance::settled`].
+    pub settled: bool,
 }
 
 impl Engine {
@@ -64,6 +70,7 @@ fn of_container(container: &Container) -> ContainerGlance<'_> {
         state: container.state(),
         created_at: metadata.created_at,
         making: container.is_making(),
+        settled: container.record().phase != ContainerPhase::Creating,
     }
 }
 
@@ -74,5 +81,6 @@ fn of_sandbox(sandbox: &Sandbox) -> SandboxGlance<'_> {
         state: if sandbox.is_ready() { SandboxState::Ready } else { SandboxState::NotReady },
         created_at: sandbox.metadata.created_at,
         making: sandbox.is_making(),
+        settled: matches!(sandbox.record().phase, SandboxPhase::Ready | SandboxPhase::Stopped),
     }
 }

@@ -79,7 +79,7 @@ pub use network::{Config as NetworkConfig, Counters, Figures as NetworkFigures, 
 pub use oci;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Session, SessionControl};
-pub use stats::{ContainerStats, HugePages, Occasional, SandboxSample, SandboxStats};
+pub use stats::{ContainerStats, Hold, HugePages, Mark, Occasional, Sampled, SandboxSample, SandboxStats};
 pub use timeline::Stage as TimelineStage;
 pub use upgrade::{Changeable, MonitorUpgrade};
 pub use why::{Denied, End, Oom, OomLimit, Why};

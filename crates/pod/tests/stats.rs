@@ -104,6 +104,44 @@ fn one_that_is_frozen_or_dead_disturbs_no_list() {
     });
 }
 
+#[test]
+fn a_list_is_the_same_until_something_changes() {
+    on_a_node("a_list_is_the_same_until_something_changes", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut marks = vec![engine.mark()];
+        let mut changed = |engine: &Engine, what: &str| {
+            let mark = engine.mark();
+            assert!(!marks.contains(&mark), "{what}: {mark:?} was there before");
+            assert!(engine.mark() == mark, "nothing happens, nothing changes");
+            marks.push(mark);
+        };
+        let states =
+            |engine: &Engine| engine.glance_at_containers(|container| container.settled.then_some(container.state));
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        changed(&engine, "a pod is made");
+        let id = engine.create_container(&pod, container("one", &["sleep", "1000"])).await.expect("create");
+        changed(&engine, "a container is made");
+        assert_eq!(states(&engine), [ContainerState::Created]);
+        engine.start_container(&id).await.expect("start");
+        changed(&engine, "it is started");
+        let of_all = engine.all_container_stats().await;
+        assert!(of_all.stats.len() == 1 && of_all.hold.is_none(), "few are measured whenever somebody asks");
+        let of_pods = engine.all_sandbox_stats().await;
+        assert!(of_pods.stats.len() == 1 && of_pods.stats[0].containers.len() == 1 && of_pods.hold.is_none());
+        engine.kill_container(&id, 9, true).await.expect("kill");
+        assert_eq!(end(&engine, &id).await, Some(137));
+        changed(&engine, "it ended");
+        assert_eq!(states(&engine), [ContainerState::Exited]);
+        engine.remove_container(&id).await.expect("remove");
+        changed(&engine, "it is removed");
+        engine.stop_sandbox(&pod).await.expect("stop");
+        changed(&engine, "the pod is stopped");
+        engine.remove_sandbox(&pod).await.expect("remove");
+        changed(&engine, "the pod is removed");
+        node.nothing_is_left(engine).await;
+    });
+}
+
 async fn told(events: &mut EventStream, about: &[&str]) -> Vec<(usize, EventKind)> {
     let mut told = Vec::new();
     loop {

@@ -1,7 +1,16 @@
 use futures_util::StreamExt;
 
-use super::*;
-use crate::status::{container_stats as stats_of_container, samples, sandbox_stats as stats_of_sandbox};
+use cri_proto::{encoded::Encoded, v1};
+use prost::Message;
+
+use super::{
+    field::{self, container_attributes, nested, sandbox_attributes},
+    *,
+};
+use crate::status::{
+    container_stats as stats_of_container, samples, sandbox_stats as stats_of_sandbox, usage_of_container,
+    usage_of_sandbox,
+};
 
 #[test]
 fn a_row_in_parts_is_the_message() {
@@ -12,9 +21,9 @@ fn a_row_in_parts_is_the_message() {
     assert_eq!(row, Row::of(&stats_of_container(container, "/data")));
 
     let mut linux = usage_of_sandbox(&stats).encode_to_vec();
-    nested(tag::CONTAINERS, &[&container_attributes(container), &usage], &mut linux);
+    nested(field::CONTAINERS, &[&container_attributes(container), &usage], &mut linux);
     let mut whole = Vec::new();
-    nested(tag::LINUX, &[&linux], &mut whole);
+    nested(field::LINUX, &[&linux], &mut whole);
     let row = Row::of_encoded(&[&sandbox_attributes(&stats), &whole]);
     let list = cri_proto::encoded::ListPodSandboxStatsResponse::from(vec![row]).decode_rows().expect("a list");
     assert_eq!(list.stats, [stats_of_sandbox(&stats, "/data")]);
@@ -29,11 +38,11 @@ async fn every_row_is_in_one_part() {
         })
         .collect();
     let parts: Vec<Encoded<v1::StreamPodSandboxesResponse>> =
-        in_parts(rows.clone()).map(|part| part.expect("a part")).collect().await;
+        in_parts(rows.clone().into()).map(|part| part.expect("a part")).collect().await;
     assert!(parts.len() > 5 && parts.iter().all(|part| part.encoded_len() < PART + 4096));
     let found: Vec<_> = parts.iter().flat_map(|part| part.decode_rows().expect("a message").pod_sandboxes).collect();
     assert_eq!(found.len(), 1000);
     assert!(found.iter().enumerate().all(|(at, pod)| pod.id.starts_with(&format!("{at}-"))));
-    let none: Vec<_> = in_parts::<v1::StreamPodSandboxesResponse>(Vec::new()).collect().await;
+    let none: Vec<_> = in_parts::<v1::StreamPodSandboxesResponse>(Rows::default()).collect().await;
     assert!(none.is_empty(), "an empty list is an empty stream");
 }

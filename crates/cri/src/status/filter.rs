@@ -35,6 +35,11 @@ impl From<Option<v1::PodSandboxStatsFilter>> for SandboxFilter {
 }
 
 impl SandboxFilter {
+    /// Whether it lets everything through.
+    pub(crate) fn is_none(&self) -> bool {
+        self.id.is_empty() && self.state.is_none() && self.labels.is_empty()
+    }
+
     /// By id and labels alone.
     pub(crate) fn names(&self, id: &str, labels: &Labels) -> bool {
         id.starts_with(&self.id) && has_labels(labels, &self.labels)
@@ -78,6 +83,11 @@ impl From<Option<v1::ContainerStatsFilter>> for ContainerFilter {
 }
 
 impl ContainerFilter {
+    /// Whether it lets everything through.
+    pub(crate) fn is_none(&self) -> bool {
+        self.id.is_empty() && self.sandbox.is_empty() && self.state.is_none() && self.labels.is_empty()
+    }
+
     /// By the ids and labels alone.
     pub(crate) fn names(&self, id: &str, sandbox: &str, labels: &Labels) -> bool {
         id.starts_with(&self.id) && sandbox.starts_with(&self.sandbox) && has_labels(labels, &self.labels)

@@ -1,7 +1,5 @@
 //! Calls whose answers are counted in bytes and not decoded.
 
-use cri_proto::v1;
-use prost::Message;
 use tonic::{
     Request, Status,
     client::Grpc,
@@ -18,11 +16,28 @@ pub(super) enum List {
     ContainerStats,
     PodStats,
     Metrics,
+    PodsStream,
+    ContainersStream,
+    ContainerStatsStream,
+    PodStatsStream,
+    MetricsStream,
+    ImageFs,
 }
 
 impl List {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Pods, Self::Containers, Self::ContainerStats, Self::PodStats, Self::Metrics];
+    pub(super) const ALL: [Self; 11] = [
+        Self::Pods,
+        Self::Containers,
+        Self::ContainerStats,
+        Self::PodStats,
+        Self::Metrics,
+        Self::PodsStream,
+        Self::ContainersStream,
+        Self::ContainerStatsStream,
+        Self::PodStatsStream,
+        Self::MetricsStream,
+        Self::ImageFs,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -31,6 +46,12 @@ impl List {
             Self::ContainerStats => "ListContainerStats",
             Self::PodStats => "ListPodSandboxStats",
             Self::Metrics => "ListPodSandboxMetrics",
+            Self::PodsStream => "StreamPodSandboxes",
+            Self::ContainersStream => "StreamContainers",
+            Self::ContainerStatsStream => "StreamContainerStats",
+            Self::PodStatsStream => "StreamPodSandboxStats",
+            Self::MetricsStream => "StreamPodSandboxMetrics",
+            Self::ImageFs => "ImageFsInfo",
         }
     }
 
@@ -38,16 +59,16 @@ impl List {
     pub(super) async fn ask(self, channel: &Channel) -> Result<usize, Status> {
         let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let path = PathAndQuery::try_from(format!("/runtime.v1.RuntimeService/{}", self.name()));
+        let service = if matches!(self, Self::ImageFs) { "ImageService" } else { "RuntimeService" };
+        let path = PathAndQuery::try_from(format!("/runtime.v1.{service}/{}", self.name()));
         let path = path.map_err(|error| Status::internal(error.to_string()))?;
-        let request = match self {
-            Self::Pods => v1::ListPodSandboxRequest::default().encode_to_vec(),
-            Self::Containers => v1::ListContainersRequest::default().encode_to_vec(),
-            Self::ContainerStats => v1::ListContainerStatsRequest::default().encode_to_vec(),
-            Self::PodStats => v1::ListPodSandboxStatsRequest::default().encode_to_vec(),
-            Self::Metrics => v1::ListPodSandboxMetricsRequest::default().encode_to_vec(),
-        };
-        Ok(grpc.unary(Request::new(request), path, Counting).await?.into_inner())
+        // Every one of these requests is empty without a filter.
+        let mut answers = grpc.server_streaming(Request::new(Vec::new()), path, Counting).await?.into_inner();
+        let mut length = 0;
+        while let Some(message) = answers.message().await? {
+            length += message;
+        }
+        Ok(length)
     }
 }
 

@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// Requests for each list.
     #[arg(long, default_value_t = 200)]
     requests: usize,
+    /// As many clients ask at once, each over a connection of its own.
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
     /// Milliseconds between two requests.
     #[arg(long, default_value_t = 20)]
     pause: u64,
@@ -49,8 +52,8 @@ pub(crate) struct Arguments {
 
 /// Measures every engine and prints the tables.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    if arguments.pods < 2 || arguments.requests == 0 || arguments.in_flight == 0 {
-        return Err(Failure("--pods must be at least 2, --requests and --in-flight at least 1".to_owned()));
+    if arguments.pods < 2 || arguments.requests == 0 || arguments.clients == 0 || arguments.in_flight == 0 {
+        return Err(Failure("--pods must be at least 2, --requests, --clients and --in-flight at least 1".to_owned()));
     }
     let shape = Shape::new(&arguments.image, arguments.host_network).named_as_by_a_kubelet();
     let mut engines = Vec::new();
@@ -77,12 +80,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
 async fn measure(engine: &Engine, shape: &Shape, arguments: &Arguments) -> Result<report::Row, Failure> {
     let crowd = crowd::Crowd::raise(engine, shape, arguments.pods, arguments.in_flight).await?;
     let pause = std::time::Duration::from_millis(arguments.pause);
+    let load = rounds::Load { requests: arguments.requests, clients: arguments.clients, pause };
     let measured = async {
-        let calm = rounds::run(engine, arguments.requests, pause).await?;
+        let calm = rounds::run(engine, &load).await?;
         let disturbed = {
             let _frozen = disturb::freeze(&crowd.frozen)?;
             disturb::kill(&crowd.dead)?;
-            rounds::run(engine, arguments.requests, pause).await?
+            rounds::run(engine, &load).await?
         };
         Ok(report::Row { engine: engine.name.clone(), version: engine.version.clone(), calm, disturbed })
     };

@@ -1,6 +1,8 @@
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use serde::Serialize;
+use tonic::transport::Channel;
 
 use super::call::List;
 use crate::{
@@ -27,34 +29,58 @@ pub(super) struct Figures {
     pub(super) refused: Option<String>,
 }
 
-/// Every list, `requests` times each.
-pub(super) async fn run(engine: &Engine, requests: usize, pause: Duration) -> Result<Vec<Figures>, Failure> {
+/// How much is asked.
+pub(super) struct Load {
+    /// By each client, for each list.
+    pub(super) requests: usize,
+    pub(super) clients: usize,
+    /// Between two requests of a client.
+    pub(super) pause: Duration,
+}
+
+/// Every list, as often as the load says.
+pub(super) async fn run(engine: &Engine, load: &Load) -> Result<Vec<Figures>, Failure> {
+    let mut channels = vec![engine.channel.clone()];
+    while channels.len() < load.clients {
+        channels.push(engine.another_channel().await?);
+    }
     let mut all = Vec::new();
     for list in List::ALL {
-        all.push(one(engine, list, requests, pause).await?);
+        all.push(one(engine, list, &channels, load).await?);
     }
     Ok(all)
 }
 
-async fn one(engine: &Engine, list: List, requests: usize, pause: Duration) -> Result<Figures, Failure> {
+async fn one(engine: &Engine, list: List, channels: &[Channel], load: &Load) -> Result<Figures, Failure> {
     let mut figures = Figures { list: list.name(), times: Summary::default(), bytes: 0, cpu_ms: 0.0, refused: None };
     for _ in 0..WARMUP {
         if let Err(status) = list.ask(&engine.channel).await {
             figures.refused = Some(format!("{:?}: {}", status.code(), status.message()));
             return Ok(figures);
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(load.pause).await;
     }
     let before = cpu_time(engine.daemon)?;
-    let mut times = Vec::with_capacity(requests);
-    for _ in 0..requests {
-        let begun = Instant::now();
-        let answer = list.ask(&engine.channel).await;
-        times.push(begun.elapsed());
-        figures.bytes = answer.map_err(|e| Failure(format!("{}: {}: {}", engine.name, list.name(), e.message())))?;
-        tokio::time::sleep(pause).await;
+    let asked = channels.iter().map(|channel| ask(engine, list, channel, load));
+    let mut times = Vec::with_capacity(load.requests * channels.len());
+    for (some, bytes) in try_join_all(asked).await? {
+        times.extend(some);
+        figures.bytes = bytes;
     }
-    figures.cpu_ms = (cpu_time(engine.daemon)? - before).as_secs_f64() * 1000.0 / requests as f64;
+    figures.cpu_ms = (cpu_time(engine.daemon)? - before).as_secs_f64() * 1000.0 / times.len() as f64;
     figures.times = Summary::of(&times);
     Ok(figures)
+}
+
+/// What one client sees: how long each answer took, and the length of the last one.
+async fn ask(engine: &Engine, list: List, channel: &Channel, load: &Load) -> Result<(Vec<Duration>, usize), Failure> {
+    let (mut times, mut bytes) = (Vec::with_capacity(load.requests), 0);
+    for _ in 0..load.requests {
+        let begun = Instant::now();
+        let answer = list.ask(channel).await;
+        times.push(begun.elapsed());
+        bytes = answer.map_err(|e| Failure(format!("{}: {}: {}", engine.name, list.name(), e.message())))?;
+        tokio::time::sleep(load.pause).await;
+    }
+    Ok((times, bytes))
 }

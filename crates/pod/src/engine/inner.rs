@@ -95,11 +95,13 @@ impl Inner {
     pub(crate) fn insert_sandbox(&self, sandbox: Arc<Sandbox>) {
         let mut all = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(sandbox.id().to_owned(), sandbox);
+        self.records.events().changed();
     }
 
     pub(crate) fn insert_container(&self, container: Arc<Container>) {
         let mut all = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(container.id().to_owned(), container);
+        self.records.events().changed();
     }
 
     /// The last step of its removal: its name is free.

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    ContainerStats, SandboxStats,
+    ContainerStats, Hold, Sampled, SandboxStats,
     sampler::{Due, Wanted},
 };
 use crate::{
@@ -42,7 +42,7 @@ impl Engine {
             let metadata = &container.metadata;
             container.is_running() && wanted(&metadata.id, &metadata.sandbox, &metadata.config.labels)
         });
-        let wanted = self.look(Wanted { containers, sandboxes: Vec::new() }).await;
+        let (wanted, _) = self.look(Wanted { containers, sandboxes: Vec::new() }).await;
         self.0.stats.containers(&wanted.containers)
     }
 
@@ -63,12 +63,28 @@ impl Engine {
         self.look_at(sandboxes).await
     }
 
-    /// The samples of all ready pods as they are, however old.
-    pub fn last_sandbox_stats(&self) -> Vec<SandboxStats> {
-        let (mut sandboxes, mut containers) = (self.0.sandboxes(), self.0.containers());
-        sandboxes.retain(|sandbox| sandbox.is_ready());
-        containers.retain(|container| container.is_running());
-        gather(&self.0, &Wanted { containers, sandboxes })
+    /// What all running containers use.
+    pub async fn all_container_stats(&self) -> Sampled<Arc<ContainerStats>> {
+        let changes = self.before();
+        let (wanted, sampled) = self.look(self.everything(false)).await;
+        self.containers_of(&wanted, changes, sampled)
+    }
+
+    /// What all ready pods and their running containers use.
+    pub async fn all_sandbox_stats(&self) -> Sampled<SandboxStats> {
+        let changes = self.before();
+        let (wanted, sampled) = self.look(self.everything(true)).await;
+        self.pods_of(&wanted, changes, sampled)
+    }
+
+    /// The samples of all running containers as they are, however old; this does not count as asking.
+    pub fn last_container_stats(&self) -> Sampled<Arc<ContainerStats>> {
+        self.containers_of(&self.everything(false), self.before(), true)
+    }
+
+    /// The samples of all ready pods as they are, however old; this does not count as asking.
+    pub fn last_sandbox_stats(&self) -> Sampled<SandboxStats> {
+        self.pods_of(&self.everything(true), self.before(), true)
     }
 
     /// Changes when the background has sampled all pods and containers once more.
@@ -86,14 +102,44 @@ impl Engine {
             let ids: HashSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
             containers.retain(|container| ids.contains(container.metadata.sandbox.as_str()));
         }
-        let wanted = self.look(Wanted { containers, sandboxes }).await;
+        let (wanted, _) = self.look(Wanted { containers, sandboxes }).await;
         gather(&self.0, &wanted)
     }
 
-    /// Sees to it that there are samples, and that they will be.
-    async fn look(&self, wanted: Wanted) -> Wanted {
+    fn everything(&self, pods: bool) -> Wanted {
+        let mut containers = self.0.containers();
+        containers.retain(|container| container.is_running());
+        let mut sandboxes = if pods { self.0.sandboxes() } else { Vec::new() };
+        sandboxes.retain(|sandbox| sandbox.is_ready());
+        Wanted { containers, sandboxes }
+    }
+
+    /// Taken before what it is about is looked at.
+    fn before(&self) -> u64 {
+        self.0.records.events().changes()
+    }
+
+    fn containers_of(&self, wanted: &Wanted, changes: u64, sampled: bool) -> Sampled<Arc<ContainerStats>> {
+        let stats = self.0.stats.containers(&wanted.containers);
+        let whole = sampled && stats.len() == wanted.containers.len();
+        let oldest = stats.iter().map(|stats| stats.at).min().filter(|_| whole);
+        Sampled { hold: oldest.map(|oldest| hold(wanted, changes, oldest)), stats }
+    }
+
+    fn pods_of(&self, wanted: &Wanted, changes: u64, sampled: bool) -> Sampled<SandboxStats> {
+        let stats = gather(&self.0, wanted);
+        let containers = stats.iter().flat_map(|pod| &pod.containers).map(|stats| stats.at);
+        let measured = stats.iter().map(|pod| pod.containers.len()).sum::<usize>();
+        let whole = sampled && stats.len() == wanted.sandboxes.len() && measured == wanted.containers.len();
+        let oldest = stats.iter().map(|pod| pod.sample.at).chain(containers).min().filter(|_| whole);
+        Sampled { hold: oldest.map(|oldest| hold(wanted, changes, oldest)), stats }
+    }
+
+    /// Sees to it that there are samples, and that they will be. Also whether nothing had to be measured for it.
+    async fn look(&self, wanted: Wanted) -> (Wanted, bool) {
         let due: Due = self.0.stats.due(&wanted, clock::now());
-        self.0.stats.asked(&self.0, &due);
+        self.0.stats.asked(&self.0, due.more);
+        let sampled = due.more && due.is_empty();
         if !due.is_empty() {
             let engine = Arc::clone(&self.0);
             let measured = blocking(move || {
@@ -103,8 +149,12 @@ impl Engine {
             // It fails only by a bug or at the end of the runtime: then there are the samples of before.
             let _ = measured.await;
         }
-        wanted
+        (wanted, sampled)
     }
+}
+
+fn hold(wanted: &Wanted, changes: u64, oldest: u64) -> Hold {
+    Hold { changes, count: wanted.containers.len() + wanted.sandboxes.len(), oldest }
 }
 
 fn gather(engine: &Inner, wanted: &Wanted) -> Vec<SandboxStats> {

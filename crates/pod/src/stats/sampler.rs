@@ -39,7 +39,7 @@ const FIRST_COST: Duration = Duration::from_micros(60);
 /// A sample this young is as good as a new one, nanoseconds.
 const FRESH: u64 = 200_000_000;
 /// No sample older than this is ever told, nanoseconds.
-const STALE: u64 = 15_000_000_000;
+pub(super) const STALE: u64 = 15_000_000_000;
 
 /// A sample, and what the next one needs.
 pub(super) struct Known<T> {
@@ -99,7 +99,7 @@ pub(super) struct Wanted {
 pub(super) struct Due {
     wanted: Wanted,
     /// Whether the rest is answered by samples.
-    more: bool,
+    pub(super) more: bool,
 }
 
 impl Due {
@@ -131,17 +131,19 @@ impl Sampler {
         };
         let due = older_than(FRESH);
         let count = due.containers.len() + due.sandboxes.len();
-        match self.cost() * u32::try_from(count).unwrap_or(u32::MAX) <= AT_ONCE {
+        match self.is_quick(count) {
             true => Due { wanted: due, more: false },
             false => Due { wanted: older_than(STALE), more: true },
         }
     }
 
-    fn cost(&self) -> Duration {
-        match self.0.cost.load(Ordering::Relaxed) {
+    /// Whether so many objects are measured while a request waits.
+    pub(super) fn is_quick(&self, count: usize) -> bool {
+        let cost = match self.0.cost.load(Ordering::Relaxed) {
             0 => FIRST_COST,
             cost => Duration::from_nanos(cost),
-        }
+        };
+        cost.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)) <= AT_ONCE
     }
 
     /// Takes these samples. Blocks, shortly.
@@ -149,12 +151,12 @@ impl Sampler {
         self.0.measure(engine, &due.wanted);
     }
 
-    /// Notes that somebody asked, so that the thread goes on (or begins).
-    pub(super) fn asked(&self, engine: &Arc<Inner>, due: &Due) {
+    /// Notes that somebody asked, so that the thread goes on; with `more` for it, so that it begins.
+    pub(super) fn asked(&self, engine: &Arc<Inner>, more: bool) {
         let mut pace = lock(&self.0.pace);
         pace.asked = Some(Instant::now());
-        pace.wanted |= due.more;
-        if !pace.running && due.more {
+        pace.wanted |= more;
+        if !pace.running && more {
             let (shared, engine) = (Arc::clone(&self.0), Arc::downgrade(engine));
             let started = thread::Builder::new().name("pod-stats".into()).spawn(move || run(&shared, &engine));
             match started {
