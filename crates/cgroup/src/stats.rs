@@ -22,6 +22,10 @@ pub struct Stats {
     pub cpu_throttled_periods: u64,
     /// Time throttled, ns.
     pub cpu_throttled_ns: u64,
+    /// Periods in which more than the quota was used, out of what was saved before (`cpu.max.burst`; kernel 5.14).
+    pub cpu_bursts: u64,
+    /// CPU time used beyond the quota in them, ns.
+    pub cpu_burst_ns: u64,
     /// Memory in use with page cache, bytes.
     pub memory_usage: u64,
     /// Memory in use without the page cache that can go at once (`inactive_file`), bytes; what kubelet evicts by.
@@ -52,6 +56,18 @@ pub struct Stats {
     pub memory_file: u64,
     /// Of this mapped by processes, bytes.
     pub memory_mapped_file: u64,
+    /// Page cache that is not written to disk yet, bytes.
+    pub memory_file_dirty: u64,
+    /// Page cache that is being written, bytes.
+    pub memory_file_writeback: u64,
+    /// Anonymous pages that were needed again soon after they were taken (kernel 5.9).
+    pub refaults_anon: u64,
+    /// The same of page cache.
+    pub refaults_file: u64,
+    /// Pages looked at to be taken; v2 only.
+    pub pages_scanned: u64,
+    /// Pages taken; v2 only.
+    pub pages_stolen: u64,
     /// Page cache used lately, bytes.
     pub memory_active_file: u64,
     /// Page cache that can go first, bytes.
@@ -141,6 +157,9 @@ impl Group {
                     "nr_throttled" => stats.cpu_throttled_periods = value,
                     "throttled_time" => stats.cpu_throttled_ns = value,
                     "throttled_usec" => stats.cpu_throttled_ns = value * 1000,
+                    "nr_bursts" => stats.cpu_bursts = value,
+                    "burst_time" => stats.cpu_burst_ns = value,
+                    "burst_usec" => stats.cpu_burst_ns = value * 1000,
                     "usage_usec" => stats.cpu_usage_ns = value * 1000,
                     "user_usec" => stats.cpu_user_ns = value * 1000,
                     "system_usec" => stats.cpu_system_ns = value * 1000,

@@ -3,12 +3,15 @@ use super::*;
 #[test]
 fn v1_memory() {
     let text = "cache 1\nrss 2\ntotal_cache 40960\ntotal_rss 8192\ntotal_inactive_file 4096\ntotal_pgfault 7\n\
-                total_pgmajfault 3\ntotal_swap 5\nhierarchical_memory_limit 1000\nhierarchical_memsw_limit 1500\n";
+                total_pgmajfault 3\ntotal_swap 5\ntotal_dirty 11\ntotal_writeback 12\n\
+                total_workingset_refault_anon 13\ntotal_workingset_refault_file 14\nhierarchical_memory_limit 1000\nhierarchical_memsw_limit 1500\n";
     let mut stats = Stats::default();
     memory_stat_v1(text, &mut stats);
     assert_eq!((stats.memory_rss, stats.page_faults, stats.major_page_faults), (8192, 7, 3));
     assert_eq!((stats.memory_limit, stats.swap_limit, stats.swap_usage), (Some(1000), Some(500), Some(5)));
     assert_eq!((stats.memory_file, stats.memory_inactive_file), (40960, 4096));
+    assert_eq!((stats.memory_file_dirty, stats.memory_file_writeback), (11, 12));
+    assert_eq!((stats.refaults_anon, stats.refaults_file), (13, 14));
     let mut unlimited = Stats::default();
     memory_stat_v1("hierarchical_memory_limit 9223372036854771712\n", &mut unlimited);
     assert_eq!(unlimited.memory_limit, None);
@@ -20,6 +23,9 @@ fn v1_memory() {
 fn v2_memory() {
     let mut stats = Stats::default();
     memory_stat_v2("anon 5\nfile 6\ninactive_file 2\npgfault 9\npgmajfault 1\nnonsense\nx -1\n", &mut stats);
+    memory_stat_v2("file_dirty 3\nfile_writeback 4\npgscan 50\npgsteal 40\nworkingset_refault_file 7\n", &mut stats);
+    assert_eq!((stats.memory_file_dirty, stats.memory_file_writeback), (3, 4));
+    assert_eq!((stats.pages_scanned, stats.pages_stolen, stats.refaults_file), (50, 40, 7));
     assert_eq!((stats.memory_rss, stats.page_faults, stats.major_page_faults), (5, 9, 1));
     assert_eq!(stats.memory_inactive_file, 2);
 }

@@ -12,7 +12,7 @@ use crate::config;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-fn container(resources: oci::Resources) -> ContainerStatus {
+pub(crate) fn container(resources: oci::Resources) -> ContainerStatus {
     let message = v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: "name".into(), attempt: 0 }),
         image: Some(v1::ImageSpec { image: "image".into(), ..Default::default() }),
@@ -82,6 +82,7 @@ pub(crate) fn pod() -> SandboxStats {
     let occasional = Occasional {
         processes: 2,
         open_files: Some(5),
+        sockets: Some(2),
         open_files_limit: Some(1024),
         memory_max_usage: Some(8192),
         oom_kills: 1,

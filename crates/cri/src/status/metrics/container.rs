@@ -19,9 +19,12 @@ static DEVICES: std::sync::LazyLock<Devices> = std::sync::LazyLock::new(Devices:
 pub(super) fn write(out: &mut Vec<u8>, stats: &ContainerStats, pod: &Name, filesystem: &Filesystem) {
     let container = &stats.container;
     text(ID, &container.id, out);
-    let image = container.config.image.as_str();
+    // As its users name it: kubelet asks for images by their ids.
+    let named = &container.config.user_specified_image;
+    let image = if named.is_empty() { container.config.image.as_str() } else { named.as_str() };
     let labels = [container.config.name.as_str(), container.id.as_str(), image, &pod.namespace, &pod.name];
     let mut writer = Writer::new(out, labels, stats.at);
+    writer.add(&family::CREATION_TIME, [], container.created_at / SECOND);
     writer.add(&family::LAST_SEEN, [], stats.at / SECOND);
     writer.add(&family::START_TIME, [], container.started_at / SECOND);
     cpu(&mut writer, stats);
@@ -42,6 +45,8 @@ fn cpu(writer: &mut Writer<'_>, stats: &ContainerStats) {
         writer.add(&family::CPU_PERIODS, [], cgroup.cpu_periods);
         writer.add(&family::CPU_THROTTLED_PERIODS, [], cgroup.cpu_throttled_periods);
         writer.add(&family::CPU_THROTTLED, [], cgroup.cpu_throttled_ns / SECOND);
+        writer.add(&family::CPU_BURSTS, [], cgroup.cpu_bursts);
+        writer.add(&family::CPU_BURST, [], cgroup.cpu_burst_ns / SECOND);
     }
 }
 
@@ -66,10 +71,25 @@ fn memory(writer: &mut Writer<'_>, stats: &ContainerStats) {
         writer.add(&family::MEMORY_FAILURES, ["pgmajfault", scope], cgroup.major_page_faults);
     }
     writer.add(&family::OOM_EVENTS, [], occasional.oom_kills);
+    reclaim(writer, stats);
     for pages in &occasional.huge_pages {
         writer.add(&family::HUGETLB_USAGE, [&pages.size], pages.usage);
         writer.add(&family::HUGETLB_MAX, [&pages.size], pages.max_usage);
     }
+}
+
+/// What the kernel did to keep memory below its limits.
+fn reclaim(writer: &mut Writer<'_>, stats: &ContainerStats) {
+    let (cgroup, occasional) = (&stats.cgroup, &stats.occasional);
+    writer.add(&family::MEMORY_DIRTY, [], cgroup.memory_file_dirty);
+    writer.add(&family::MEMORY_WRITEBACK, [], cgroup.memory_file_writeback);
+    writer.add(&family::MEMORY_PGSCAN, [], cgroup.pages_scanned);
+    writer.add(&family::MEMORY_PGSTEAL, [], cgroup.pages_stolen);
+    writer.add(&family::MEMORY_REFAULT_ANON, [], cgroup.refaults_anon);
+    writer.add(&family::MEMORY_REFAULT_FILE, [], cgroup.refaults_file);
+    writer.add(&family::MEMORY_EVENTS_HIGH, [], occasional.memory_high);
+    // v1 counts the same as its failures.
+    writer.add(&family::MEMORY_EVENTS_MAX, [], occasional.memory_failures);
 }
 
 fn disk(writer: &mut Writer<'_>, stats: &ContainerStats, filesystem: &Filesystem) {
@@ -98,6 +118,9 @@ fn processes(writer: &mut Writer<'_>, stats: &ContainerStats) {
     writer.add(&family::THREADS_MAX, [], stats.cgroup.pids_limit.unwrap_or(0));
     if let Some(open) = occasional.open_files {
         writer.add(&family::FILE_DESCRIPTORS, [], open);
+    }
+    if let Some(open) = occasional.sockets {
+        writer.add(&family::SOCKETS, [], open);
     }
     if let Some(limit) = occasional.open_files_limit {
         writer.add(&family::ULIMITS_SOFT, ["max_open_files"], limit);

@@ -24,6 +24,7 @@ macro_rules! families {
 }
 
 families! {
+    CREATION_TIME = Gauge "container_creation_time_seconds" []: "When the container was created, seconds since the epoch";
     LAST_SEEN = Gauge "container_last_seen" []: "Last time a container was seen by the exporter, seconds since the epoch";
     START_TIME = Gauge "container_start_time_seconds" []: "Start time of the container, seconds since the epoch";
 
@@ -33,6 +34,8 @@ families! {
     CPU_PERIODS = Counter "container_cpu_cfs_periods_total" []: "Number of elapsed enforcement period intervals";
     CPU_THROTTLED_PERIODS = Counter "container_cpu_cfs_throttled_periods_total" []: "Number of throttled period intervals";
     CPU_THROTTLED = Counter "container_cpu_cfs_throttled_seconds_total" []: "Total time the container has been throttled, seconds";
+    CPU_BURSTS = Counter "container_cpu_cfs_burst_periods_total" []: "Number of periods in which more than the quota was used";
+    CPU_BURST = Counter "container_cpu_cfs_burst_seconds_total" []: "Total CPU time used beyond the quota, seconds";
 
     MEMORY_USAGE = Gauge "container_memory_usage_bytes" []: "Memory in use, whenever it was used last";
     MEMORY_WORKING_SET = Gauge "container_memory_working_set_bytes" []: "Memory in use without page cache that can go at once";
@@ -45,6 +48,14 @@ families! {
     MEMORY_SWAP = Gauge "container_memory_swap" []: "Swap in use";
     MEMORY_MAX = Gauge "container_memory_max_usage_bytes" []: "Most memory that was in use at once";
     MEMORY_FAILCNT = Counter "container_memory_failcnt" []: "How often memory hit its limit";
+    MEMORY_DIRTY = Gauge "container_memory_file_dirty_bytes" []: "Page cache that is not written yet";
+    MEMORY_WRITEBACK = Gauge "container_memory_file_writeback_bytes" []: "Page cache that is being written";
+    MEMORY_PGSCAN = Counter "container_memory_pgscan_total" []: "Pages looked at to be reclaimed";
+    MEMORY_PGSTEAL = Counter "container_memory_pgsteal_total" []: "Pages reclaimed";
+    MEMORY_REFAULT_ANON = Counter "container_memory_workingset_refault_anon_total" []: "Anonymous pages needed again soon after they were reclaimed";
+    MEMORY_REFAULT_FILE = Counter "container_memory_workingset_refault_file_total" []: "Pages of files needed again soon after they were reclaimed";
+    MEMORY_EVENTS_HIGH = Counter "container_memory_events_high_total" []: "How often memory was over its high boundary and the container was throttled";
+    MEMORY_EVENTS_MAX = Counter "container_memory_events_max_total" []: "How often memory was about to go over its limit";
     MEMORY_FAILURES = Counter "container_memory_failures_total" ["failure_type", "scope"]: "Cumulative count of page faults";
     OOM_EVENTS = Counter "container_oom_events_total" []: "Processes ended because the container was out of memory";
 
@@ -74,6 +85,7 @@ families! {
     THREADS = Gauge "container_threads" []: "Number of threads in the container";
     THREADS_MAX = Gauge "container_threads_max" []: "Most threads that may be in the container; 0: no limit";
     FILE_DESCRIPTORS = Gauge "container_file_descriptors" []: "Number of open files of the container's processes";
+    SOCKETS = Gauge "container_sockets" []: "Number of open sockets of the container's processes";
     ULIMITS_SOFT = Gauge "container_ulimits_soft" ["ulimit"]: "Soft limits of the container's first process";
 
     SPEC_CPU_PERIOD = Gauge "container_spec_cpu_period" []: "CPU period of the container, microseconds";
