@@ -84,6 +84,17 @@ impl Call {
     }
 }
 
+/// The name of a system call, as the kernel tells of one that a filter logged or killed (audit record 1326): by its
+/// `AUDIT_ARCH_*` and its number there. `None`: of another architecture, or newer than the table.
+pub fn system_call_name(audit: u32, number: u32) -> Option<&'static str> {
+    let families = [Arch::X86_64, Arch::X86, Arch::X32, Arch::Aarch64, Arch::Arm];
+    let arch = families.into_iter().find(|arch| {
+        let x32 = number & X32_BIT != 0;
+        arch.audit() == audit && (*arch != Arch::X32 || x32) && (*arch != Arch::X86_64 || !x32)
+    })?;
+    (0..ROWS.len()).map(Call).find(|call| arch.number(*call) == Some(number)).map(|call| ROWS[call.0].name)
+}
+
 /// `None`: an architecture of the runtime spec that this one's kernel never runs.
 pub(crate) fn parse(name: &str) -> Result<Option<Arch>, Error> {
     Ok(match name {

@@ -40,6 +40,7 @@ pub mod vocabulary;
 #[cfg(test)]
 mod tests;
 
+pub use arch::system_call_name;
 pub use cache::Cache;
 pub use compile::compile;
 pub use default_profile::default_profile;

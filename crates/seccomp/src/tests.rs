@@ -116,3 +116,11 @@ fn tables_hold() {
     }
     compile_for(Arch::Aarch64, &default_profile(&[])).unwrap();
 }
+
+#[test]
+fn logged_calls_have_names() {
+    let name = crate::system_call_name;
+    assert_eq!([name(0xc000_003e, 165), name(0x4000_0003, 21), name(0xc000_00b7, 40)], [Some("mount"); 3]);
+    assert_eq!(name(0xc000_003e, 0x4000_0000 | 165), Some("mount"), "x32");
+    assert_eq!([name(0xc000_003e, 100_000), name(7, 165)], [None; 2]);
+}
