@@ -22,6 +22,7 @@ pub(crate) mod exec_sync;
 mod identity;
 mod image_volume;
 pub(crate) mod kill;
+pub(crate) mod log_file;
 mod object;
 pub(crate) mod prepare;
 pub(crate) mod remove;

@@ -22,7 +22,7 @@ pub(crate) fn container(message: v1::ContainerConfig) -> Result<ContainerConfig,
         args: arguments("config.args", message.args)?,
         working_dir: match message.working_dir.as_str() {
             "" => None,
-            path => field::absolute_path("config.working_dir", path).map(|_| Some(path.to_owned()))?,
+            path => Some(field::path_inside("config.working_dir", path)?),
         },
         env: environment(message.envs)?,
         volumes: mount::volumes("config.mounts", &message.mounts)?,

@@ -74,6 +74,26 @@ pub(super) fn absolute_path(field: &str, value: &str) -> Result<PathBuf, Failure
     no_escape(field, value)
 }
 
+/// `/a/b`: absolute, resolved in the container, where `..` leads nowhere else; without `..` as far as it is told here.
+pub(super) fn path_inside(field: &str, value: &str) -> Result<String, Failure> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in value.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let clean = match value.split('/').any(|part| part == "..") {
+        true => format!("/{}", parts.join("/").trim_start_matches('/')),
+        false => value.to_owned(),
+    };
+    // What it was told with counts for its form.
+    match value.starts_with('/') {
+        true => absolute_path(field, &clean).map(|_| clean),
+        false => Err(Failure::invalid(field, format_args!("{value:?} is not an absolute path"))),
+    }
+}
+
 /// `a/b`: relative, without `..`, not too long.
 pub(super) fn relative_path(field: &str, value: &str) -> Result<PathBuf, Failure> {
     let path = Path::new(value);
@@ -100,6 +120,19 @@ fn no_escape(field: &str, value: &str) -> Result<PathBuf, Failure> {
 /// An IP address of either family.
 pub(super) fn address(field: &str, value: &str) -> Result<IpAddr, Failure> {
     value.parse().map_err(|_| Failure::invalid(field, format_args!("{value:?} is not an IP address")))
+}
+
+/// The same, as a name server: one of a link has its zone behind it, as resolv.conf(5) of the node may have it.
+pub(super) fn name_server(field: &str, value: &str) -> Result<(), Failure> {
+    match value.split_once('%') {
+        Some((ip, zone)) => {
+            let good = ip.parse::<std::net::Ipv6Addr>().is_ok()
+                && !zone.is_empty()
+                && !zone.contains(|c: char| c.is_whitespace() || c.is_control());
+            good.then_some(()).ok_or_else(|| Failure::invalid(field, format_args!("{value:?} is not an IP address")))
+        }
+        None => address(field, value).map(drop),
+    }
 }
 
 /// A user or group id.

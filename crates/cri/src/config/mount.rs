@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cri_proto::v1;
 use pod::{DeviceMapping, ImageVolume, Propagation, Volume, oci};
@@ -6,8 +6,10 @@ use pod::{DeviceMapping, ImageVolume, Propagation, Volume, oci};
 use super::field;
 use crate::Failure;
 
-/// Most mounts and devices of one container.
+/// Most devices of one container.
 const MAX: usize = 4096;
+/// Most mounts: with the streams and namespaces they go to the monitor in one message, which takes 250 descriptors.
+const MOUNTS_MAX: usize = 200;
 /// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
 const MAPPINGS_MAX: usize = 340;
 /// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r` before.
@@ -33,14 +35,14 @@ const OPTIONS: [&str; 17] = [
 
 /// The mounts of a container.
 pub(super) fn volumes(at: &str, messages: &[v1::Mount]) -> Result<Vec<Volume>, Failure> {
-    bounded(at, messages.len(), MAX)?;
+    bounded(at, messages.len(), MOUNTS_MAX)?;
     messages.iter().enumerate().map(|(index, message)| volume(&format!("{at}[{index}]"), message)).collect()
 }
 
 fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
     let at_container = format!("{at}.container_path");
-    let container_path = field::absolute_path(&at_container, &message.container_path)?;
-    if container_path.parent().is_none() {
+    let container_path = field::path_inside(&at_container, &message.container_path)?;
+    if Path::new(&container_path).parent().is_none() {
         return Err(Failure::invalid(&at_container, "\"/\" is the container's root itself"));
     }
     let image = image(at, message)?;
@@ -56,7 +58,7 @@ fn volume(at: &str, message: &v1::Mount) -> Result<Volume, Failure> {
     }
     let (uid_mappings, gid_mappings) = mappings(at, message)?;
     Ok(Volume {
-        container_path: message.container_path.clone(),
+        container_path,
         host_path: match &image {
             Some(_) => PathBuf::new(),
             None => field::absolute_path(&format!("{at}.host_path"), &message.host_path)?,
@@ -150,7 +152,7 @@ fn device(at: &str, message: &v1::Device) -> Result<DeviceMapping, Failure> {
     let host_path = field::absolute_path(&format!("{at}.host_path"), &message.host_path)?;
     let container_path = match message.container_path.as_str() {
         "" => message.host_path.clone(),
-        path => field::absolute_path(&format!("{at}.container_path"), path).map(|_| path.to_owned())?,
+        path => field::path_inside(&format!("{at}.container_path"), path)?,
     };
     let permissions = match message.permissions.as_str() {
         "" => "rwm",

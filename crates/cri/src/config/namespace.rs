@@ -18,6 +18,9 @@ pub(super) struct ContainerNamespaces {
     /// The container whose PID namespace it joins.
     pub(super) target: Option<String>,
     pub(super) user: Option<UserMappings>,
+    /// Of the node, where it says so; POD is also what a message has that says nothing.
+    pub(super) network: Option<SharedMode>,
+    pub(super) ipc: Option<SharedMode>,
 }
 
 /// The namespaces of a pod.
@@ -56,7 +59,11 @@ pub(super) fn of_container(at: &str, options: &NamespaceOption) -> Result<Contai
     if user.is_some() {
         not_the_nodes(at, pid == PidMode::Node, false)?;
     }
-    Ok(ContainerNamespaces { pid, target, user })
+    let of_node = |name: &str, mode: i32| {
+        shared(&format!("{at}.{name}"), mode).map(|mode| Some(mode).filter(|mode| *mode == SharedMode::Node))
+    };
+    let (network, ipc) = (of_node("network", options.network)?, of_node("ipc", options.ipc)?);
+    Ok(ContainerNamespaces { pid, target, user, network, ipc })
 }
 
 fn pid(mode: NamespaceMode) -> PidMode {

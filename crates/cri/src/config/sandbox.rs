@@ -69,7 +69,7 @@ fn dns(message: v1::DnsConfig) -> Result<Dns, Failure> {
         }
     }
     for (index, server) in message.servers.iter().enumerate() {
-        field::address(&format!("{at}.servers[{index}]"), server)?;
+        field::name_server(&format!("{at}.servers[{index}]"), server)?;
     }
     for (index, search) in message.searches.iter().enumerate() {
         field::word(&format!("{at}.searches[{index}]"), search)?;

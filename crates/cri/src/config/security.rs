@@ -48,6 +48,8 @@ pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Re
         readonly_paths: paths("readonly_paths", message.readonly_paths, missing)?,
         pid: namespaces.pid,
         target: namespaces.target,
+        network: namespaces.network,
+        ipc: namespaces.ipc,
         user_namespace: namespaces.user,
     })
 }

@@ -71,6 +71,8 @@ fn config(id: &str) -> ContainerConfig {
             masked_paths: None,
             readonly_paths: None,
             pid: PidMode::Container,
+            network: None,
+            ipc: None,
             user_namespace: None,
             target: None,
         },

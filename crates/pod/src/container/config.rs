@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PidMode, UserMappings};
+use crate::{PidMode, SharedMode, UserMappings};
 
 /// Which mounts pass between node and container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +135,12 @@ pub struct Security {
     pub readonly_paths: Option<Vec<String>>,
     /// Whose processes it sees.
     pub pid: PidMode,
+    /// Whose network it asks for, which must be the pod's; absent: the pod's, whichever that is.
+    #[serde(default)]
+    pub network: Option<SharedMode>,
+    /// The same for IPC.
+    #[serde(default)]
+    pub ipc: Option<SharedMode>,
     /// Maps of the pod's user namespace, which it must have; absent: the node's users.
     #[serde(default)]
     pub user_namespace: Option<UserMappings>,

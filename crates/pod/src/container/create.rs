@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::{Instrument, debug_span};
 
 use super::{
-    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, end, image_volume,
+    Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, Security, end, image_volume,
     prepare::{self, Prepared},
     remove::{self, take_away},
 };
@@ -25,7 +25,7 @@ use crate::{
     monitor::Made,
     names::Claim,
     process,
-    sandbox::{Sandbox, pid_namespace},
+    sandbox::{Sandbox, SandboxConfig, pid_namespace},
     state::Kind,
     undo::with_undo,
 };
@@ -111,16 +111,7 @@ fn there(engine: &Inner, id: &str, config: &ContainerConfig) -> There {
 async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<ContainerConfig>) -> Result<String, Error> {
     let _making = engine.making.read().await;
     let _open = sandbox.gate.read().await;
-    if config.security.privileged && !sandbox.config().privileged {
-        return Err(Error::invalid(
-            "config.linux.security_context.privileged: the pod was not made for privileged containers",
-        ));
-    }
-    if config.security.user_namespace != sandbox.config().user_namespace {
-        return Err(Error::invalid(
-            "config.linux.security_context.namespace_options.userns_options: must be equal to those of the pod",
-        ));
-    }
+    fits(&config.security, sandbox.config())?;
     if !sandbox.is_ready() {
         return Err(Error::state(format!("the pod is not ready: {}", sandbox.record().stage)));
     }
@@ -136,6 +127,30 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
             Err(with_undo(error, take_away(engine, &container).await))
         }
     }
+}
+
+/// Refuses what the pod was not made for: a container never gets more of the node than its pod.
+fn fits(security: &Security, pod: &SandboxConfig) -> Result<(), Error> {
+    let refuse = |field: &str, why: &str| Err(Error::invalid(format!("config.linux.security_context.{field}: {why}")));
+    if security.privileged && !pod.privileged {
+        return refuse("privileged", "the pod was not made for privileged containers");
+    }
+    if security.user_namespace != pod.user_namespace {
+        return refuse("namespace_options.userns_options", "must be equal to those of the pod");
+    }
+    let asked = [("network", security.network, pod.network), ("ipc", security.ipc, pod.ipc)];
+    for (name, asked, has) in asked {
+        if let Some(asked) = asked.filter(|asked| *asked != has) {
+            return refuse(
+                &format!("namespace_options.{name}"),
+                &format!("{asked:?}, but the pod was made with {has:?}"),
+            );
+        }
+    }
+    if security.pid == PidMode::Node && pod.pid != PidMode::Node {
+        return refuse("namespace_options.pid", &format!("Node, but the pod was made with {:?}", pod.pid));
+    }
+    Ok(())
 }
 
 /// Writes it into the ledger, and locks it: remove waits until it is made or gone.
@@ -233,7 +248,7 @@ async fn set_up(
 
 /// The PID namespace to join: the pod's, or that of another container.
 async fn pid_namespace_of(
-    engine: &Inner,
+    engine: &Arc<Inner>,
     sandbox: &Arc<Sandbox>,
     config: &ContainerConfig,
 ) -> Result<Option<OwnedFd>, Error> {

@@ -2,7 +2,7 @@
 //! the async threads.
 
 use image::Image;
-use monitor_api::{Attachments, Role};
+use monitor_api::{Attachments, FRAME_FDS_MAX, Role};
 use oci::{NamespaceType, Spec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tracing::debug_span;
@@ -10,9 +10,9 @@ use tracing::debug_span;
 use super::{
     Container, ContainerConfig, SPEC, Volume, cdi_devices, declared,
     identity::Accounts,
-    image_volume,
+    image_volume, log_file,
     spec::{self, Facts, Mounts, Sources},
-    stdio::{self, Stdio},
+    stdio::Stdio,
     volume,
 };
 use crate::{
@@ -76,7 +76,21 @@ pub(crate) fn prepare(
     for (kind, namespace) in namespaces(engine, sandbox)? {
         send.push(Role::Namespace(kind), namespace);
     }
+    fits_a_message(config, send.len())?;
     Ok(Prepared { spec, bundle, send, keep })
+}
+
+/// Every mount is a descriptor, and they go to the monitor in one message.
+fn fits_a_message(config: &ContainerConfig, descriptors: usize) -> Result<(), Error> {
+    // The PID namespace comes later.
+    let most = FRAME_FDS_MAX - 1;
+    if descriptors <= most {
+        return Ok(());
+    }
+    let (mounts, over) = (config.volumes.len(), descriptors - most);
+    Err(Error::invalid(format!(
+        "config.mounts: {mounts} mounts, with those of CDI devices and of the image, are {over} too many for one container"
+    )))
 }
 
 /// What hooks are told of: `config.json`, and where they find the container's root in its mount namespace.
@@ -139,8 +153,8 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
 fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut stdio = Stdio::make(&folder, container.config())?;
-    if let Some(path) = &container.metadata.log_path {
-        stdio.both(Role::Log, stdio::open_log(path)?)?;
+    if let Some(log) = log_file::open_log(&container.metadata)? {
+        stdio.both(Role::Log, log)?;
     }
     Ok(stdio)
 }

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use super::stdio;
-use crate::{Error, engine::Inner};
+use super::log_file;
+use crate::{
+    Error,
+    engine::{Inner, blocking},
+};
 
 pub(crate) async fn reopen_log(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = engine.container(id)?;
     if !container.is_running() {
         return Err(Error::state(format!("reopen the log of container {}: it does not run", container.id())));
     }
-    let Some(path) = &container.metadata.log_path else { return Ok(()) };
-    engine.monitor.reopen_log(container.id(), stdio::open_log(path)?).await
+    let of = Arc::clone(&container);
+    match blocking(move || log_file::open_log(&of.metadata)).await? {
+        Some(log) => engine.monitor.reopen_log(container.id(), log).await,
+        None => Ok(()),
+    }
 }

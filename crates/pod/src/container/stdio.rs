@@ -7,11 +7,7 @@
 //! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
 //! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
 
-use std::{
-    fs::{DirBuilder, OpenOptions},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
-};
+use std::path::Path;
 
 use monitor_api::{Attachments, Role};
 use rustix::{
@@ -89,16 +85,6 @@ impl Stdio {
 /// A client's write end of a container's input. Fails when nobody reads any more.
 pub(crate) fn open_stdin(folder: &Path) -> Result<OwnedFd, Error> {
     open(&folder.join(STDIN), OFlags::WRONLY | OFlags::NONBLOCK)
-}
-
-/// The log file, with the folders above it.
-pub(crate) fn open_log(path: &Path) -> Result<OwnedFd, Error> {
-    if let Some(folder) = path.parent() {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(failed(format_args!("create the log folder {}", folder.display())))?;
-    }
-    let opened = OpenOptions::new().create(true).append(true).mode(0o640).open(path);
-    opened.map(OwnedFd::from).map_err(failed(format_args!("open the log {}", path.display())))
 }
 
 fn make_fifo(path: &Path) -> Result<(), Error> {

@@ -23,10 +23,17 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     if !volume.host_path.is_absolute() {
         return Err(Error::invalid(told(&"the path on the node is not absolute")));
     }
-    if volume.propagation == Propagation::Bidirectional && !is_shared(&volume.host_path) {
-        return Err(Error::invalid(told(
-            &"bidirectional propagation, but it is not on a shared mount; run `mount --make-shared` on that mount",
-        )));
+    let needs = match volume.propagation {
+        Propagation::Private => None,
+        Propagation::HostToContainer => {
+            Some(("host-to-container", ["shared:", "master:"].as_slice(), "shared or slave"))
+        }
+        Propagation::Bidirectional => Some(("bidirectional", ["shared:"].as_slice(), "shared")),
+    };
+    if let Some((asked, _, kind)) = needs.filter(|(_, tags, _)| !propagates(&volume.host_path, tags)) {
+        let why =
+            format!("{asked} propagation, but it is not on a {kind} mount; run `mount --make-shared` on that mount");
+        return Err(Error::invalid(told(&why)));
     }
     let tree = clone(&volume.host_path, Depth::All).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => Error::invalid(told(&"it does not exist on the node; create it first")),
@@ -117,15 +124,17 @@ pub(crate) fn clone(path: &Path, depth: Depth) -> Result<OwnedFd, Errno> {
     open_tree(CWD, path, flags)
 }
 
-/// Whether the mount that a path is on is shared. A path that is not there says so when it is cloned.
-fn is_shared(path: &Path) -> bool {
+/// Whether the mount that a path is on has one of these tags (proc_pid_mountinfo(5)). A path that is not there says so when
+/// it is cloned.
+fn propagates(path: &Path, tags: &[&str]) -> bool {
     let Ok(path) = path.canonicalize() else { return true };
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return true };
     let mut best: Option<(usize, bool)> = None;
     for line in table.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let Some(point) = fields.get(4) else { continue };
-        let shared = fields.iter().skip(6).take_while(|f| **f != "-").any(|f| f.starts_with("shared:"));
+        let shared =
+            fields.iter().skip(6).take_while(|f| **f != "-").any(|f| tags.iter().any(|tag| f.starts_with(tag)));
         let longer = best.is_none_or(|(length, _)| point.len() >= length);
         if path.starts_with(unescape(point)) && longer {
             best = Some((point.len(), shared));

@@ -18,7 +18,8 @@ use super::{Found, sandboxes};
 use crate::{
     Error, clock,
     container::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, prepare, remove::take_away, stdio,
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, log_file, prepare,
+        remove::take_away, stdio,
     },
     engine::{Inner, name_of},
     monitor::Held,
@@ -142,8 +143,11 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
     push_filter(engine, container, &mut files);
-    if let Some(path) = &container.metadata.log_path {
-        files.push(Role::Log, stdio::open_log(path)?);
+    match log_file::open_log(&container.metadata) {
+        Ok(Some(log)) => files.push(Role::Log, log),
+        Ok(None) => {}
+        // What it can have done itself must not end it: only its log does not go on.
+        Err(error) => tracing::warn!(container = container.id(), "{error}"),
     }
     let holding = Holding {
         hooks: container

@@ -268,6 +268,8 @@ pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
             readonly_paths: None,
             pid: PidMode::Container,
             target: None,
+            network: None,
+            ipc: None,
             user_namespace: None,
         },
         stop_signal: None,

@@ -50,7 +50,7 @@ fn mounts_that_cannot_be_are_refused_by_field() {
     let cases: [(v1::Mount, &str); 16] = [
         (v1::Mount { container_path: "in".into(), ..bind() }, "container_path"),
         (v1::Mount { container_path: "/".into(), ..bind() }, "container_path"),
-        (v1::Mount { container_path: "/a/../b".into(), ..bind() }, "container_path"),
+        (v1::Mount { container_path: "/a/..".into(), ..bind() }, "container_path"),
         (v1::Mount { host_path: String::new(), ..bind() }, "host_path"),
         (v1::Mount { host_path: "../h".into(), ..bind() }, "host_path"),
         (v1::Mount { propagation: 7, ..bind() }, "propagation"),
@@ -153,5 +153,43 @@ fn ports_are_single_and_of_known_protocols() {
         (port(80, 80, 2, "node.local"), "host_ip"),
     ] {
         refused_pod(|m| m.port_mappings = vec![mapping], &format!("config.port_mappings[0].{field}"));
+    }
+}
+
+#[test]
+fn paths_inside_are_cleaned_and_never_leave() {
+    use crate::config::field::path_inside;
+    let told = |path| path_inside("f", path).map_err(|failure| failure.to_string());
+    for (path, clean) in
+        [("/a/../v", "/v"), ("/../../v", "/v"), ("/a/b/../../..", "/"), ("/v/", "/v/"), ("/a/./b//c", "/a/./b//c")]
+    {
+        assert_eq!(told(path).as_deref(), Ok(clean), "{path}");
+    }
+    for bad in ["", "v", "../v", "a/../../v", "/a\0b"] {
+        assert!(told(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn name_servers_of_a_link_have_their_zone() {
+    use crate::config::field::name_server;
+    for good in ["1.2.3.4", "fe80::1", "fe80::1%eth0"] {
+        name_server("f", good).unwrap_or_else(|_| panic!("{good}"));
+    }
+    for bad in ["", "x", "1.2.3.4%eth0", "fe80::1%", "fe80::1%a b", "fe80::1%a\nnameserver 6.6.6.6"] {
+        assert!(name_server("f", bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_container_says_of_the_nodes_namespaces_what_it_asks_for() {
+    let asked = |network: i32, ipc: i32| {
+        let options = v1::NamespaceOption { network, ipc, pid: 1, ..Default::default() };
+        crate::config::namespace::of_container("at", &options).map(|found| (found.network, found.ipc))
+    };
+    assert_eq!(asked(0, 0).ok(), Some((None, None)));
+    assert_eq!(asked(2, 2).ok(), Some((Some(pod::SharedMode::Node), Some(pod::SharedMode::Node))));
+    for (network, ipc) in [(1, 0), (0, 1), (3, 0), (0, 9)] {
+        assert!(asked(network, ipc).is_err(), "{network} {ipc}");
     }
 }

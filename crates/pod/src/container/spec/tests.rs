@@ -41,6 +41,8 @@ fn config() -> ContainerConfig {
             readonly_paths: None,
             pid: PidMode::Container,
             target: None,
+            network: None,
+            ipc: None,
             user_namespace: None,
         },
         stop_signal: None,

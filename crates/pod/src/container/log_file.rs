@@ -1,0 +1,128 @@
+//! The log file of a container. Containers that mount the node's log folders can put anything in its place, so nothing below
+//! the pod's folder is followed, and nothing is opened that would wait.
+
+use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
+    io::Errno,
+};
+
+use super::ContainerMetadata;
+use crate::{Error, error::failed};
+
+/// Opens the log to append to it, and makes it where it is not there, with the folders above. `None`: it has no log. Blocks.
+pub(crate) fn open_log(metadata: &ContainerMetadata) -> Result<Option<OwnedFd>, Error> {
+    let Some(path) = &metadata.log_path else { return Ok(None) };
+    let (folder, inside) = split(path, metadata.config.log_path.as_deref());
+    open_below(&folder, inside).map(Some)
+}
+
+/// The pod's folder, and what the container names below it.
+fn split<'a>(path: &'a Path, asked: Option<&Path>) -> (PathBuf, &'a Path) {
+    let below =
+        asked.filter(|asked| asked.is_relative() && path.ends_with(asked)).map(|asked| asked.components().count());
+    let folder = path.ancestors().nth(below.unwrap_or(1)).unwrap_or(Path::new("/"));
+    (folder.to_owned(), path.strip_prefix(folder).unwrap_or(path))
+}
+
+fn open_below(folder: &Path, inside: &Path) -> Result<OwnedFd, Error> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    made.map_err(failed(format_args!("create the log folder {}", folder.display())))?;
+    let told = |what: &str, path: &Path| format!("{what} {}", folder.join(path).display());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let at = open(folder, flags, Mode::empty()).map_err(failed(format_args!("open {}", folder.display())))?;
+    let above: Vec<&Path> = inside.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+    for path in above.into_iter().rev() {
+        // In the folder that was looked at, not in what a link put in its place meanwhile.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = below(&at, parent, flags).map_err(|errno| refused(told("open the log folder", parent), errno))?;
+        match mkdirat(&parent, path.file_name().unwrap_or_default(), Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(told("create the log folder", path))(errno)),
+        }
+    }
+    // Without O_NONBLOCK a FIFO would be waited for.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let told = told("open the log", inside);
+    let log = below(&at, inside, flags).map_err(|errno| refused(told.clone(), errno))?;
+    match FileType::from_raw_mode(fstat(&log).map_err(failed(&told))?.st_mode) {
+        FileType::RegularFile => Ok(log),
+        kind => Err(Error::state(format!("{told}: it is no ordinary file but a {kind:?}; remove it"))),
+    }
+}
+
+fn below(at: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o640) } else { Mode::empty() };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    loop {
+        match openat2(at, path, flags, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+}
+
+fn refused(told: String, errno: Errno) -> Error {
+    match errno {
+        Errno::LOOP => Error::state(format!("{told}: a symbolic link is in the way, which is not followed; remove it")),
+        // A FIFO that nobody reads.
+        Errno::NXIO => Error::state(format!("{told}: it is no ordinary file; remove it")),
+        errno => failed(told)(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use rustix::fs::CWD;
+
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn the_pods_folder_is_where_the_containers_path_begins() {
+        let told = |path, asked: Option<&str>| {
+            let (folder, inside) = split(Path::new(path), asked.map(Path::new));
+            (folder.display().to_string(), inside.display().to_string())
+        };
+        assert_eq!(told("/pods/p/c/0.log", Some("c/0.log")), ("/pods/p".into(), "c/0.log".into()));
+        assert_eq!(told("/pods/p/0.log", Some("./0.log")), ("/pods/p".into(), "0.log".into()));
+        assert_eq!(told("/own.log", Some("/own.log")), ("/".into(), "own.log".into()));
+        assert_eq!(told("/a/own.log", None), ("/a".into(), "own.log".into()));
+    }
+
+    #[test]
+    fn what_others_put_in_the_logs_place_is_neither_followed_nor_waited_for() {
+        let folder = tempfile::tempdir().expect("folder");
+        let pod = folder.path().join("pod");
+        let open = |path: &str| open_below(&pod, Path::new(path));
+        drop(open("c/0.log").expect("made with its folders"));
+        fs::write(pod.join("c/0.log"), "kept\n").expect("write");
+        std::io::Write::write_all(&mut fs::File::from(open("c/0.log").expect("again")), b"more\n").expect("write");
+        assert_eq!(fs::read_to_string(pod.join("c/0.log")).expect("read"), "kept\nmore\n");
+
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "").expect("write");
+        symlink(&victim, pod.join("file.log")).expect("link");
+        symlink(folder.path(), pod.join("outside")).expect("link");
+        symlink("c", pod.join("within")).expect("link");
+        rustix::fs::mknodat(CWD, pod.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("FIFO");
+        let reader = pod.join("read");
+        rustix::fs::mknodat(CWD, &reader, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("FIFO");
+        let _read = rustix::fs::open(&reader, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("open");
+        for path in ["file.log", "outside/victim", "outside/new/0.log", "within/0.log", "fifo", "read"] {
+            let error = open(path).expect_err(path);
+            assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+            assert!(error.message.contains("remove it"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&victim).expect("read"), "");
+        assert!(!folder.path().join("new").exists());
+    }
+}

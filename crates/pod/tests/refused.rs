@@ -1,0 +1,149 @@
+//! What is refused: with the field's name, before anything waits, and with nothing left.
+
+mod node;
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use node::{container, exec, on_a_node, script, shell};
+use pod::{ContainerConfig, ErrorKind, PidMode, Propagation, Security, SharedMode, Volume};
+
+fn volume(host: &Path, inside: &str, propagation: Propagation) -> Volume {
+    Volume {
+        container_path: inside.into(),
+        host_path: host.into(),
+        image: None,
+        options: vec![],
+        uid_mappings: vec![],
+        gid_mappings: vec![],
+        readonly: false,
+        recursive_readonly: false,
+        propagation,
+        selinux_relabel: false,
+    }
+}
+
+fn with(change: impl FnOnce(&mut Security)) -> ContainerConfig {
+    let mut config = container("c", &["sleep", "1000"]);
+    change(&mut config.security);
+    config
+}
+
+#[test]
+fn a_container_gets_no_more_of_the_node_than_its_pod() {
+    on_a_node("a_container_gets_no_more_of_the_node_than_its_pod", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        for (config, field) in [
+            (with(|s| s.network = Some(SharedMode::Node)), "namespace_options.network"),
+            (with(|s| s.ipc = Some(SharedMode::Node)), "namespace_options.ipc"),
+            (with(|s| s.pid = PidMode::Node), "namespace_options.pid"),
+            (with(|s| s.privileged = true), "privileged"),
+        ] {
+            let error = engine.create_container(&pod, config).await.expect_err(field);
+            assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message.contains(&format!("config.linux.security_context.{field}: ")), "{error}");
+            assert!(engine.containers().is_empty() && engine.images().snapshots().is_empty());
+        }
+        let mut host = node.sandbox("host");
+        (host.network, host.ipc, host.pid) = (SharedMode::Node, SharedMode::Node, PidMode::Node);
+        let host = engine.run_sandbox(host).await.expect("run");
+        let config = with(|s| {
+            (s.network, s.ipc, s.pid) = (Some(SharedMode::Node), Some(SharedMode::Node), PidMode::Node);
+        });
+        let id = node.run(&engine, &host, config).await;
+        let namespaces = "stat -L -c %i /proc/self/ns/net /proc/self/ns/ipc /proc/self/ns/pid";
+        assert_eq!(exec(&engine, &id, namespaces).await, shell(namespaces));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_log_that_others_put_there_is_not_written() {
+    on_a_node("a_log_that_others_put_there_is_not_written", |node| async move {
+        let engine = node.open_with_image().await;
+        let (logs, victim) = (node.dir.join("logs-of-p"), node.dir.join("victim"));
+        fs::write(&victim, "").expect("write");
+        let mut config = node.sandbox("p");
+        config.log_directory = Some(logs.clone());
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let mut config = script("c", "echo out; exec sleep 1000");
+        config.log_path = Some("c/0.log".into());
+        let log = logs.join("c/0.log");
+        fs::create_dir_all(logs.join("c")).expect("folder");
+        for plant in [&(|| symlink(&victim, &log).expect("link")) as &dyn Fn(), &|| {
+            drop(shell(&format!("mkfifo {}", log.display())))
+        }] {
+            plant();
+            let error = engine.create_container(&pod, config.clone()).await.expect_err("refused");
+            assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+            assert!(error.message.contains("c/0.log") && error.message.contains("remove it"), "{error}");
+            assert!(engine.containers().is_empty() && engine.images().snapshots().is_empty());
+            fs::remove_file(&log).expect("remove");
+        }
+        let id = node.run(&engine, &pod, config).await;
+        node::eventually("it wrote", || fs::read_to_string(&log).is_ok_and(|text| text.ends_with("out\n")));
+        fs::rename(&log, logs.join("c/0.log.1")).expect("rotate");
+        symlink(&victim, &log).expect("link");
+        let error = engine.reopen_log(&id).await.expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+        fs::remove_file(&log).expect("remove");
+        engine.reopen_log(&id).await.expect("reopen");
+        assert!(log.is_file() && fs::read_to_string(&victim).expect("read").is_empty());
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn propagation_needs_a_mount_that_propagates() {
+    on_a_node("propagation_needs_a_mount_that_propagates", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let host = node.dir.join("vol");
+        fs::create_dir(&host).expect("folder");
+        for (propagation, word) in
+            [(Propagation::HostToContainer, "host-to-container"), (Propagation::Bidirectional, "bidirectional")]
+        {
+            let mut config = container("c", &["sleep", "1000"]);
+            config.volumes = vec![volume(&host, "/vol", propagation)];
+            let error = engine.create_container(&pod, config).await.expect_err("refused");
+            assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message.contains(word) && error.message.contains("make-shared"), "{error}");
+        }
+        shell(&format!("mount --bind {0} {0} && mount --make-shared {0}", host.display()));
+        let mut config = container("c", &["sleep", "1000"]);
+        config.volumes = vec![
+            volume(&host, "/in", Propagation::HostToContainer),
+            volume(&host, "/both", Propagation::Bidirectional),
+            volume(&host, "/none", Propagation::Private),
+        ];
+        let id = node.run(&engine, &pod, config).await;
+        fs::create_dir(host.join("new")).expect("folder");
+        shell(&format!("mount -t tmpfs later {}/new", host.display()));
+        let seen = exec(&engine, &id, "grep ^later /proc/self/mounts | cut -d' ' -f2 | sort").await;
+        assert_eq!(seen, "/both/new\n/in/new\n");
+        shell(&format!("umount {0}/new && umount {0}", host.display()));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn as_many_mounts_as_a_message_takes_and_no_more() {
+    on_a_node("as_many_mounts_as_a_message_takes_and_no_more", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let host = node.dir.join("vol");
+        fs::create_dir(&host).expect("folder");
+        let many = |count: usize| {
+            let mut config = container("c", &["sleep", "1000"]);
+            config.volumes = (0..count).map(|n| volume(&host, &format!("/v/{n}"), Propagation::Private)).collect();
+            config
+        };
+        let error = engine.create_container(&pod, many(300)).await.expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message.contains("config.mounts"), "{error}");
+        assert!(engine.containers().is_empty() && engine.images().snapshots().is_empty());
+        let id = node.run(&engine, &pod, many(200)).await;
+        assert_eq!(exec(&engine, &id, "grep -c ' /v/' /proc/self/mounts").await, "200\n");
+        node.nothing_is_left(engine).await;
+    });
+}
