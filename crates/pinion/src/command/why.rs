@@ -55,7 +55,8 @@ fn show(why: &Value) -> Result<(), Failure> {
         facts.push(("out of memory", oom(&why["oom"])));
     }
     for denied in why["denied"].as_array().into_iter().flatten() {
-        facts.push(("denied", printable(denied["line"].as_str().unwrap_or_default())));
+        let call = denied["name"].as_str().map(|name| format!("system call {name}; kernel: ")).unwrap_or_default();
+        facts.push(("denied", printable(&format!("{call}{}", denied["line"].as_str().unwrap_or_default()))));
     }
     if why["kind"] == "container" && why["denied"].as_array().is_none_or(Vec::is_empty) {
         let words = "nothing in the kernel's log; a system call that a filter answers with an error is never there";

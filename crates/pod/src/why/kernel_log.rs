@@ -23,6 +23,8 @@ pub struct Denied {
     pub pid: u32,
     /// Of seccomp: the system call's number on this machine's architecture.
     pub system_call: Option<u32>,
+    /// Its name, where it has one.
+    pub name: Option<&'static str>,
     /// The kernel's own line.
     pub line: String,
 }
@@ -67,7 +69,10 @@ fn parse(line: &str) -> Option<Denied> {
         return None;
     };
     let number = |key: &str| field(line, key).and_then(|value| value.parse().ok());
-    Some(Denied { by, pid: number("pid")?, system_call: number("syscall"), line: line.to_owned() })
+    let system_call = number("syscall");
+    let arch = field(line, "arch").and_then(|value| u32::from_str_radix(value, 16).ok());
+    let name = arch.zip(system_call).and_then(|(arch, number)| seccomp::system_call_name(arch, number));
+    Some(Denied { by, pid: number("pid")?, system_call, name, line: line.to_owned() })
 }
 
 /// `key=value`, of words.
@@ -85,6 +90,7 @@ mod tests {
                     arch=c000003e syscall=165 compat=0 ip=0x1 code=0x80000000";
         let denied = parse(line).expect("seccomp");
         assert_eq!((denied.by, denied.pid, denied.system_call), ("seccomp", 4711, Some(165)));
+        assert_eq!(denied.name, Some("mount"));
         let line =
             "audit: type=1400 audit(1.2:3): apparmor=\"DENIED\" operation=\"mount\" profile=\"p\" pid=12 comm=\"m\"";
         assert_eq!(parse(line).expect("AppArmor").by, "lsm");
