@@ -61,14 +61,15 @@ impl PodNamespaces {
     }
 
     /// Sets sysctls inside. All are checked before the first is written: a key must belong to a namespace that the pod has
-    /// of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`).
+    /// of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`; `kernel.domainname`).
     ///
     /// # Errors
     /// [`Error::Sysctl`] names the key and why.
     pub fn write_sysctls(&self, sysctls: &BTreeMap<String, String>) -> Result<(), Error> {
         let mut writes = Vec::with_capacity(sysctls.len());
         for (key, value) in sysctls {
-            writes.push((key.clone(), sysctl::path(key, self.net.is_some(), self.ipc.is_some())?, value.clone()));
+            let path = sysctl::path(key, self.net.is_some(), self.ipc.is_some(), self.uts.is_some())?;
+            writes.push((key.clone(), path, value.clone()));
         }
         let root = self.root;
         if writes.is_empty() { Ok(()) } else { self.enter(move || sysctl::write_all(&writes, root))? }

@@ -94,6 +94,7 @@ fn root_of_a_pod_rules_its_network_and_nothing_else() {
         let mut config = pod(&node, "web", &maps);
         config.sysctls.insert("net.ipv4.conf.all.rp_filter".into(), "2".into());
         config.sysctls.insert("kernel.shm_rmid_forced".into(), "1".into());
+        config.sysctls.insert("kernel.domainname".into(), "example.test".into());
         let id = engine.run_sandbox(config).await.expect("run");
         let mut one = of(&maps, script("one", "exec sleep 1000"));
         one.security.add_capabilities = vec!["NET_ADMIN".into(), "SYS_ADMIN".into(), "SYS_PTRACE".into()];
@@ -103,6 +104,7 @@ fn root_of_a_pod_rules_its_network_and_nothing_else() {
             exec(&engine, &one, "cat /proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/kernel/shm_rmid_forced").await,
             "2\n1\n"
         );
+        assert_eq!(exec(&engine, &one, "cat /proc/sys/kernel/domainname").await, "example.test\n");
         exec(&engine, &one, "nc -l -p 80 -e true & sleep 0.1; kill %1; echo 1 > /proc/sys/net/ipv4/ip_forward").await;
         assert_eq!(exec(&engine, &one, "cat /proc/sys/net/ipv4/ip_forward").await, "1\n");
         exec(&engine, &one, "ip link add dummy0 type veth; ip link set eth0 mtu 1400; ping -c 1 127.0.0.1").await;

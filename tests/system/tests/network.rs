@@ -181,7 +181,8 @@ fn names_and_sysctls_of_a_pod() {
     let mut pod = PodSpec::named(&node, "named");
     pod.0["hostname"] = json!("web-1");
     pod.0["dns_config"] = json!({"servers": ["192.0.2.53"], "searches": ["a.test", "b.test"], "options": ["ndots:2"]});
-    pod.0["linux"]["sysctls"] = json!({"net.core.somaxconn": "517", "net.ipv4.ip_unprivileged_port_start": "0"});
+    pod.0["linux"]["sysctls"] = json!({"net.core.somaxconn": "517", "net.ipv4.ip_unprivileged_port_start": "0",
+                                            "kernel.domainname": "example.test"});
     let pod_id = node.run_pod(&pod);
     let spec = ContainerSpec::new("reader", "demo:1", &["sleep", "1000"]);
     let id = node.run_container(&pod_id, &pod, &spec);
