@@ -12,6 +12,7 @@
 mod broken;
 mod config;
 mod files;
+mod left_init;
 mod namespaces;
 mod object;
 mod port_forward;

@@ -172,6 +172,36 @@ fn both_die_and_what_runs_is_found_again() {
 }
 
 #[test]
+fn both_die_and_the_init_of_a_pod_is_found_again() {
+    on_a_node("both_die_and_the_init_of_a_pod_is_found_again", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("web");
+        config.pid = PidMode::Pod;
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let shared = |name| {
+            let mut shared = script(name, "exec sleep 1000");
+            shared.security.pid = PidMode::Pod;
+            shared
+        };
+        let one = node.run(&engine, &pod, shared("one")).await;
+        let monitor = monitor_pid(&engine).await.expect("pid");
+        drop(engine);
+        node::shell(&format!("kill -9 {monitor}"));
+        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+
+        let engine = node.open().await;
+        assert_eq!(state(&engine, &one), ContainerState::Running);
+        let two = node.run(&engine, &pod, shared("two")).await;
+        assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
+        kill_monitor(&engine).await;
+        replaced(&engine, Some(monitor)).await;
+        let three = node.run(&engine, &pod, shared("three")).await;
+        assert_eq!(exec(&engine, &three, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "3");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
     on_a_node("a_folder_has_one_daemon_and_no_records_of_another_boot", |node| async move {
         let engine = node.open_with_image().await;

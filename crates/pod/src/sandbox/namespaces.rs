@@ -15,7 +15,7 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-use super::{PidMode, Sandbox, SandboxConfig, SharedMode};
+use super::{PidMode, Sandbox, SandboxConfig, SharedMode, left_init};
 use crate::{Error, engine::Inner, error::failed, process};
 
 /// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
@@ -171,14 +171,17 @@ pub(crate) fn derive(config: &SandboxConfig, pid: u32) -> Result<Vec<OwnedFd>, E
 }
 
 /// The PID namespace of a pod that shares one; its init is started when the first container asks.
-pub(crate) async fn pid_namespace(engine: &Inner, sandbox: &Arc<Sandbox>) -> Result<OwnedFd, Error> {
+pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<OwnedFd, Error> {
     let mut held = sandbox.pid.lock().await;
     if let Some(namespace) = &*held {
         return namespace.try_clone().map_err(failed("duplicate a PID namespace"));
     }
     let namespace = match running_init(engine, sandbox.id()) {
         Some(namespace) => namespace,
-        None => start_init(engine, sandbox).await?,
+        None => match left_init::take_over(engine, sandbox).await? {
+            Some(namespace) => namespace,
+            None => start_init(engine, sandbox).await?,
+        },
     };
     let duplicate = namespace.try_clone().map_err(failed("duplicate a PID namespace"))?;
     *held = Some(namespace);
