@@ -5,7 +5,7 @@ mod node;
 
 use std::time::Duration;
 
-use node::{Node, container, end, on_a_node};
+use node::{Node, container, end, on_a_node, shell};
 use pod::Engine;
 
 const PLACES: [&str; 15] = [
@@ -51,6 +51,32 @@ fn a_daemon_killed_anywhere_leaves_nothing_behind() {
             for sandbox in engine.sandboxes() {
                 // What was ready is ready; what was not is gone.
                 assert_ne!(sandbox.stage, "reserved", "{place}");
+                engine.remove_sandbox(&sandbox.id).await.expect(place);
+            }
+            life(&node, &engine).await;
+            node.nothing_is_left(engine).await;
+        }
+    });
+}
+
+#[test]
+fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
+    const NAME: &str = "a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind";
+    on_a_node(NAME, |node| async move {
+        if std::env::var_os("PINION_CRASH_AT").is_some() {
+            let engine = node.open().await;
+            return life(&node, &engine).await;
+        }
+        drop(node.open_with_image().await);
+        for place in PLACES {
+            assert!(node.crash(NAME, place), "{place} is never reached");
+            // Of this PID namespace: there is no other.
+            shell("kill -9 $(pidof pinmon); while pidof pinmon; do sleep 0.01; done");
+            let engine = node.open().await;
+            for container in engine.containers() {
+                assert!(["running", "ended"].contains(&container.stage.as_str()), "{place}: {}", container.stage);
+            }
+            for sandbox in engine.sandboxes() {
                 engine.remove_sandbox(&sandbox.id).await.expect(place);
             }
             life(&node, &engine).await;

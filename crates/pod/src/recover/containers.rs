@@ -131,14 +131,25 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
 /// Both processes were gone: the kernel is asked.
 async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: ContainerPhase) -> Result<(), Error> {
     let record = container.record();
-    let Some(pidfd) = process::find(record.pid, record.start_time) else {
-        return end::ended(engine, container, end::unseen(None));
+    let pidfd = process::find(record.pid, record.start_time);
+    let Some(pidfd) = pidfd.filter(|pidfd| {
+        let runs = phase == ContainerPhase::Running;
+        if !runs {
+            // Its gate is lost, it can never run.
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+        runs
+    }) else {
+        // Nobody is left who starts it and would say first how that went.
+        container.update_anyway(&engine.records, |record| {
+            let starts = record.phase == ContainerPhase::Starting;
+            if starts {
+                record.phase = ContainerPhase::Created;
+            }
+            starts
+        });
+        return end::ended(engine, container, record.early_end.clone().unwrap_or_else(|| end::unseen(None)));
     };
-    if phase != ContainerPhase::Running {
-        // Its gate is lost, it can never run.
-        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-        return end::ended(engine, container, end::unseen(None));
-    }
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
