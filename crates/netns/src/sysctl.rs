@@ -1,6 +1,10 @@
 //! Sysctls of namespaces. Which namespace a file under `/proc/sys` acts on is decided by the thread that opens it.
 
-use std::{fs::OpenOptions, io::Write, path::{Path, PathBuf}};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use rustix::{fs::Uid, thread::set_thread_res_uid};
 
