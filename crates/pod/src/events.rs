@@ -10,7 +10,7 @@
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -93,28 +93,54 @@ pub(crate) struct Events {
     engine: OnceLock<Weak<Inner>>,
     /// Counts what changed, with listeners or without.
     changes: AtomicU64,
+    /// Records that are being changed at this moment.
+    changing: AtomicUsize,
+}
+
+/// A record that is being changed: who is woken by it must not be told a list from before it. Ends with its drop.
+#[must_use]
+pub(crate) struct Changing<'a>(&'a Events);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.changed();
+        self.0.changing.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { sender: broadcast::Sender::new(BEHIND), engine: OnceLock::new(), changes: AtomicU64::new(0) }
+        Self {
+            sender: broadcast::Sender::new(BEHIND),
+            engine: OnceLock::new(),
+            changes: AtomicU64::new(0),
+            changing: AtomicUsize::new(0),
+        }
     }
 }
 
 impl Events {
-    /// Another number after each change of a record that can be seen already.
+    /// Another number after each change of a record; while one is being changed, each call gives another.
     pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        match self.changing.load(Ordering::SeqCst) {
+            0 => self.changes.load(Ordering::SeqCst),
+            _ => self.changes.fetch_add(1, Ordering::SeqCst) + 1,
+        }
+    }
+
+    /// A record is about to change where others can see it.
+    pub(crate) fn changing(&self) -> Changing<'_> {
+        self.changing.fetch_add(1, Ordering::SeqCst);
+        Changing(self)
     }
 
     /// A record changed, came or went.
     pub(crate) fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A container's record changed.
     pub(crate) fn container(&self, container: &Container, before: ContainerPhase, now: &ContainerRecord) {
-        self.changed();
         for kind in of_container(before, now) {
             self.tell(*kind, container.id(), &container.metadata.sandbox, None);
         }
@@ -122,7 +148,6 @@ impl Events {
 
     /// A sandbox's record changed.
     pub(crate) fn sandbox(&self, sandbox: &Sandbox, before: SandboxPhase, now: SandboxPhase) {
-        self.changed();
         for kind in of_sandbox(before, now) {
             self.tell(*kind, sandbox.id(), sandbox.id(), Some(sandbox));
         }

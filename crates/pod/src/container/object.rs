@@ -200,7 +200,9 @@ impl Container {
         let written = records.write_status(Kind::Container, self.id(), &record);
         // A full tmpfs must not hide what happened from those who wait for it.
         let record = Arc::new(record);
+        let changing = records.events().changing();
         self.record.send_replace(Arc::clone(&record));
+        drop(changing);
         records.events().container(self, before, &record);
         written
     }

@@ -126,7 +126,9 @@ impl Sandbox {
         change(&mut record);
         let now = record.phase;
         records.write_status(Kind::Sandbox, self.id(), &record)?;
+        let changing = records.events().changing();
         self.record.send_replace(Arc::new(record));
+        drop(changing);
         records.events().sandbox(self, before, now);
         Ok(())
     }
@@ -178,7 +180,9 @@ impl Sandbox {
         if let Err(error) = records.write_status(Kind::Sandbox, self.id(), &record) {
             tracing::warn!("pod {}: {error}", self.id());
         }
+        let changing = records.events().changing();
         self.record.send_replace(Arc::new(record));
+        drop(changing);
         records.events().sandbox(self, before, now);
     }
 
