@@ -357,8 +357,13 @@ async fn an_idle_session_ends() {
     let mut alive = forever(client.text(ids[2])).await;
     client.drain().await;
     until("the end of the command", || !alive()).await;
-    let mut client = websocket::Client::new(&served, exec("sleep 1000", ALL), Some("v5.channel.k8s.io")).await;
+    let script = "echo $$; exec sleep 1000";
+    let mut client = websocket::Client::new(&served, exec(script, ALL), Some("v5.channel.k8s.io")).await;
+    client.take().await;
+    let line = client.take().await.expect("a line").1;
+    let mut alive = forever(String::from_utf8_lossy(&line[1..]).into_owned()).await;
     while client.take().await.is_some() {}
+    until("the end of the command", || !alive()).await;
     served.end().await;
 }
 
