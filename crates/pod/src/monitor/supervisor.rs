@@ -233,7 +233,8 @@ async fn supervise(inner: std::sync::Weak<Inner>, first: Connected, notices: mps
         connected = loop {
             match inner.restore(&before).await {
                 Ok(connected) => break connected,
-                Err(error) => tracing::error!("restore the monitor: {error}"),
+                // One more that dies meanwhile is no failure yet.
+                Err(error) => tracing::warn!("restore the monitor, again in {} ms: {error}", BACKOFF.as_millis()),
             }
             tokio::time::sleep(BACKOFF).await;
         };
