@@ -1,13 +1,18 @@
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use cri_proto::{
     MESSAGE_MAX,
     pinion::pinion_server::PinionServer,
     server::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
-use tokio_util::sync::CancellationToken;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::{Stream, wrappers::UnixListenerStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Server;
 
 use crate::{Daemon, Streaming, answer::State, ended, image::Images, native::Native, runtime::Runtime};
@@ -17,8 +22,23 @@ use crate::{Daemon, Streaming, answer::State, ended, image::Images, native::Nati
 #[error("serve gRPC: {0}")]
 pub struct ServeError(#[from] tonic::transport::Error);
 
+/// Connections, as long as they are accepted.
+struct Incoming {
+    listener: UnixListenerStream,
+    _closed: DropGuard,
+}
+
+impl Stream for Incoming {
+    type Item = std::io::Result<UnixStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.listener).poll_next(context)
+    }
+}
+
 /// Serves the CRI's two services and our own on one socket until `stop` resolves; requests that run are answered first.
-/// Sessions of exec, attach and port-forward end then.
+/// Sessions of exec, attach and port-forward end then. `closed` is cancelled when no more connections are taken: who connects
+/// from then on waits in the listener's queue, for as long as somebody holds it.
 ///
 /// `daemon` is the program around the engine, for what `pinion.v1` tells and asks of it.
 ///
@@ -29,8 +49,10 @@ pub async fn serve(
     engine: pod::Engine,
     streaming: Streaming,
     daemon: Arc<dyn Daemon>,
+    closed: CancellationToken,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let incoming = Incoming { listener: UnixListenerStream::new(listener), _closed: closed.drop_guard() };
     let state = Arc::new(State { engine, rows: crate::rows::Encoded::default(), streaming: streaming.clone(), daemon });
     ended::recover(&state);
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
@@ -46,7 +68,7 @@ pub async fn serve(
         .add_service(runtime.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(images.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(native.max_decoding_message_size(MESSAGE_MAX))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), told);
+        .serve_with_incoming_shutdown(incoming, told);
     let ended = async {
         let ended = grpc.await;
         over.cancel();

@@ -143,10 +143,13 @@ impl Node {
         fs::read_to_string(self.dir.path().join("daemon.log")).unwrap_or_default()
     }
 
-    /// The one process of this name; panics if there is not exactly one.
+    /// The one process of this name; panics if there is not exactly one. What it started of the same name, as a program
+    /// asked for its version, is not meant.
     #[track_caller]
     pub fn process(&self, name: &str) -> Process {
-        let found: Vec<_> = self.processes().into_iter().filter(|process| process.name == name).collect();
+        let mut found: Vec<_> = self.processes().into_iter().filter(|process| process.name == name).collect();
+        let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
+        found.retain(|process| !pids.contains(&process.parent));
         assert_eq!(found.len(), 1, "processes named {name}: {found:?}");
         found[0].clone()
     }
@@ -187,7 +190,7 @@ impl Node {
         wait_until("another monitor is there", || {
             self.processes()
                 .iter()
-                .any(|process| process.name == "pinmon" && process.pid != old && process.state != 'Z')
+                .any(|process| process.name == "pinmon" && process.pid != old && process.takes_signals())
         });
     }
 

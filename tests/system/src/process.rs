@@ -12,6 +12,8 @@ pub struct Process {
     pub name: String,
     /// `Z` for a zombie, as in proc(5).
     pub state: char,
+    /// Its parent's pid there; 0 for one from outside.
+    pub parent: i32,
     /// Its folder in the node's procfs, as seen from the test.
     pub folder: PathBuf,
 }
@@ -26,7 +28,14 @@ impl Process {
     fn read(pid: i32, folder: PathBuf) -> Option<Self> {
         let status = fs::read_to_string(folder.join("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(Self { pid, name: field("Name:")?.to_owned(), state: field("State:")?.chars().next()?, folder })
+        let (name, state) = (field("Name:")?.to_owned(), field("State:")?.chars().next()?);
+        Some(Self { pid, name, state, parent: field("PPid:")?.parse().ok()?, folder })
+    }
+
+    /// Whether it takes signals from a descriptor, as a monitor does, and not what it cloned that did not come to its program.
+    pub fn takes_signals(&self) -> bool {
+        let files = fs::read_dir(self.folder.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.as_os_str() == "anon_inode:[signalfd]")
     }
 
     /// Its command line, words separated by spaces.

@@ -33,6 +33,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::Failure;
 use config::{Config, Layers};
@@ -138,7 +139,8 @@ async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
     notify::ready();
     let (tell, told) = tokio::sync::oneshot::channel();
     let answering = Arc::new(Answering(Arc::clone(&live)));
-    let mut served = tokio::spawn(cri::serve(accepting, engine, streaming, answering, async {
+    let closed = CancellationToken::new();
+    let mut served = tokio::spawn(cri::serve(accepting, engine, streaming, answering, closed.clone(), async {
         // A dropped sender means the same as a sent word.
         let _: Result<(), _> = told.await;
     }));
@@ -147,8 +149,10 @@ async fn run(start: Start, monitor: PathBuf) -> Result<Ended, Failure> {
         ended = &mut served => (Some(ended), false),
         why = live.gives_way(&mut replace) => {
             tracing::info!(why, "giving way to the installed program; containers go on");
-            notify::reloading();
             let _ = tell.send(());
+            // Who is told, and connects then, is served by the next program.
+            closed.cancelled().await;
+            notify::reloading();
             (timeout(live.config().upgrade.grace, &mut served).await.ok(), true)
         }
         signal = &mut stop => {
