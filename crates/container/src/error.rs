@@ -7,6 +7,8 @@ pub enum ErrorKind {
     Invalid,
     /// The container's command: not found, not executable.
     Command,
+    /// The container that was to be joined has ended, or is ending.
+    Ended,
     /// The kernel refused.
     System,
 }
@@ -32,6 +34,11 @@ impl Error {
 
     pub(crate) fn system(operation: impl Display, cause: impl Into<io::Error>) -> Self {
         Self { kind: ErrorKind::System, message: format!("{operation}: {}", cause_text(&cause.into())) }
+    }
+
+    /// The process whose namespaces were to be joined has none any more.
+    pub(crate) fn ended(operation: &str) -> Self {
+        Self { kind: ErrorKind::Ended, message: format!("{operation}: the container is not running") }
     }
 
     /// The same error with what was being done in front.

@@ -310,9 +310,7 @@ impl Command<'_> {
             // An ordinary user may not join again what the container has of the machine's.
             Err(Errno::PERM) => move_into_thread_name_spaces(self.target.init, other_than_own(self.target.init, proc)?)
                 .during(|| "join the container's namespaces"),
-            Err(Errno::SRCH) => {
-                Err(Error::system("join the container's namespaces: the container is not running", Errno::SRCH))
-            }
+            Err(Errno::SRCH) => Err(Error::ended("join the container's namespaces")),
             result => result.during(|| "join the container's namespaces"),
         }
     }

@@ -202,9 +202,7 @@ pub(crate) fn enter_with_user_namespace(init: BorrowedFd<'_>, rest: ThreadNameSp
                 }
             }
         }
-        Err(Errno::SRCH) => {
-            return Err(Error::system("join the container's namespaces: the container is not running", Errno::SRCH));
-        }
+        Err(Errno::SRCH) => return Err(Error::ended("join the container's namespaces")),
         result => result.during(|| "join the container's namespaces")?,
     }
     become_its_root()

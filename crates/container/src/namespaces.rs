@@ -269,7 +269,7 @@ pub(crate) fn with_children_in<T>(
 ) -> Result<T, Error> {
     let own = own_pid_namespace()?;
     move_into_thread_name_spaces(target, ThreadNameSpaceType::PROCESS_ID).map_err(|errno| match errno {
-        Errno::SRCH => Error::system("join the PID namespace: the container is not running", errno),
+        Errno::SRCH => Error::ended("join the PID namespace"),
         errno => Error::system("join the PID namespace", errno),
     })?;
     let result = clone();

@@ -128,6 +128,7 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
             let kind = match kind {
                 b'I' => ErrorKind::Invalid,
                 b'C' => ErrorKind::Command,
+                b'E' => ErrorKind::Ended,
                 _ => ErrorKind::System,
             };
             Ok(Said::Failed(Error { kind, message: String::from_utf8_lossy(message).into_owned() }))
@@ -264,6 +265,7 @@ impl ChildEnd {
         let kind = match error.kind {
             ErrorKind::Invalid => b'I',
             ErrorKind::Command => b'C',
+            ErrorKind::Ended => b'E',
             ErrorKind::System => b'S',
         };
         let message = error.message.as_bytes();

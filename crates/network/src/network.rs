@@ -5,7 +5,8 @@ use std::{
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{fs::FlockOperation, fs::flock};
@@ -181,12 +182,19 @@ impl Network {
     }
 }
 
+/// One that is just ending, or that a process forked which is dead, is waited for.
 fn own(path: &Path) -> Result<File, Error> {
+    const ENDING: Duration = Duration::from_secs(1);
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = open.map_err(|e| Error::path("open", path, e))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::config(path.display().to_string(), "another process has this network's state; stop it first")
-    })?;
+    let begin = Instant::now();
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if begin.elapsed() > ENDING {
+            let why = "another process has this network's state; stop it first";
+            return Err(Error::config(path.display().to_string(), why));
+        }
+        thread::sleep(ENDING / 100);
+    }
     Ok(file)
 }
 

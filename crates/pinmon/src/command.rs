@@ -109,7 +109,8 @@ impl Monitor {
             }
             CommandStage::Failed(asked) | CommandStage::Setting(asked) => {
                 let ended = || system(format!("exec in container {container}"), "its process ended before execve");
-                self.reply(asked, Err(failure.unwrap_or_else(ended)));
+                let failure = self.exec_failure(&container, failure.unwrap_or_else(ended));
+                self.reply(asked, Err(failure));
             }
             CommandStage::Left => {}
         }

@@ -29,6 +29,7 @@ pub(crate) fn of_container(operation: &str, error: &container::Error) -> Failure
     let kind = match error.kind {
         container::ErrorKind::Invalid => FailureKind::Invalid,
         container::ErrorKind::Command => FailureKind::Command,
+        container::ErrorKind::Ended => FailureKind::State,
         container::ErrorKind::System => FailureKind::System,
     };
     Failure::new(kind, format!("{operation}: {error}"))

@@ -67,10 +67,21 @@ pub(crate) enum Known {
     Alive,
 }
 
+/// Whether it has not ended, reaped or not.
+pub(crate) fn is_alive(pidfd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+}
+
+/// Whether it has begun to end: the first process of a PID namespace ends all others there before it is a zombie.
+pub(crate) fn is_ending(pid: i32) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    stat_field(pid, 9).and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & PF_EXITING != 0)
+}
+
 /// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie.
 pub(crate) fn end_of(pidfd: impl AsFd, pid: i32) -> Known {
-    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
+    if is_alive(&pidfd) {
         return Known::Alive;
     }
     match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {

@@ -16,7 +16,7 @@ mod request;
 mod supervisor;
 mod upgrade;
 
-pub(crate) use custody::{Custody, Held};
+pub(crate) use custody::{Custody, Held, Inventory};
 pub use figures::{MONITOR_REQUESTS, MonitorFigures};
 pub(crate) use link::Link;
 pub(crate) use request::{ExecWait, Made};

@@ -4,13 +4,13 @@ mod containers;
 mod sandboxes;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use cgroup::Hierarchies;
-use monitor_api::{Attachments, Event, Holding, HoldingState};
+use monitor_api::Event;
 use oci::Rlimit;
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
 use tokio::sync::{RwLock, mpsc};
@@ -24,7 +24,7 @@ use crate::{
     filter::Filters,
     joined::Joined,
     lanes::Lanes,
-    monitor::{Held, Monitor, Notice},
+    monitor::{Inventory, Monitor, Notice},
     names::Names,
     pulls::Pulls,
     reconcile,
@@ -34,13 +34,6 @@ use crate::{
 
 /// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are served.
 const SETTLE: Duration = Duration::from_secs(3);
-
-/// What the monitor held when this process came: containers and pod inits by id, kept descriptors by key.
-#[derive(Default)]
-struct Found {
-    objects: HashMap<String, (Holding, Attachments)>,
-    keys: HashMap<String, Attachments>,
-}
 
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
@@ -61,7 +54,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;
     let trees = Hierarchies::open().map_err(failed("open the cgroup trees"))?;
     let (notices, heard) = mpsc::unbounded_channel();
-    let (monitor, holdings) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
+    let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
     let engine = Arc::new(Inner {
         images,
         network,
@@ -88,7 +81,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         containers: Mutex::new(BTreeMap::new()),
         config,
     });
-    restore(&engine, holdings).await?;
+    restore(&engine, inventory).await?;
     tokio::spawn(listen(Arc::downgrade(&engine), heard));
     let (first, done) = tokio::sync::oneshot::channel();
     tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
@@ -96,15 +89,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     Ok(engine)
 }
 
-async fn restore(engine: &Arc<Inner>, holdings: Vec<(Holding, Attachments)>) -> Result<(), Error> {
-    let mut found = Found::default();
-    for (holding, files) in holdings {
-        if holding.state == HoldingState::Kept {
-            found.keys.insert(holding.id, files);
-        } else {
-            found.objects.insert(holding.id.clone(), (holding, files));
-        }
-    }
+async fn restore(engine: &Arc<Inner>, mut found: Inventory) -> Result<(), Error> {
     sandboxes::load(engine)?;
     let mut begun = containers::load(engine, &mut found).await?;
     begun.extend(sandboxes::restore(engine, &mut found).await);
@@ -115,15 +100,14 @@ async fn restore(engine: &Arc<Inner>, holdings: Vec<(Holding, Attachments)>) -> 
 }
 
 /// What the monitor holds that no record knows.
-async fn drop_strangers(engine: &Inner, found: Found) {
-    for (id, (holding, files)) in found.objects {
+async fn drop_strangers(engine: &Inner, found: Inventory) {
+    for id in found.objects.into_keys() {
         tracing::warn!("the monitor held {id}, which no record knows: it is ended");
-        engine.monitor.custody().hold(Held::new(holding, files));
         if let Err(error) = engine.monitor.delete(&id).await {
             tracing::warn!("end {id}: {error}");
         }
     }
-    for key in found.keys.into_keys() {
+    for key in found.keys {
         if let Err(error) = engine.monitor.release(&key).await {
             tracing::warn!("release {key}: {error}");
         }

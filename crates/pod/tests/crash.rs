@@ -84,3 +84,33 @@ fn a_daemon_and_its_monitor_killed_anywhere_leave_nothing_behind() {
         }
     });
 }
+
+#[test]
+fn a_monitor_that_dies_while_a_daemon_recovers_is_replaced() {
+    const NAME: &str = "a_monitor_that_dies_while_a_daemon_recovers_is_replaced";
+    on_a_node(NAME, |node| async move {
+        if std::env::var_os("PINION_CRASH_AT").is_some() {
+            // Its monitor dies before it has seen a record.
+            let engine = node.open().await;
+            let stages: Vec<_> =
+                engine.containers().into_iter().map(|container| (container.id, container.stage)).collect();
+            let [(id, stage)] = &stages[..] else { panic!("{stages:?}") };
+            assert_eq!(stage, "running");
+            engine.stop_container(id, Duration::from_secs(60)).await.expect("stop");
+            assert_eq!(end(&engine, id).await, Some(7));
+            return;
+        }
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let script = "trap 'exit 7' TERM; while :; do sleep 0.05; done";
+        node.run(&engine, &pod, container("c", &["sh", "-c", script])).await;
+        drop(engine);
+        let monitor = || shell("pidof pinmon");
+        let before = monitor();
+        assert!(!node.crash(NAME, "monitor.opened"), "it goes on");
+        assert_ne!(monitor(), before, "the monitor died");
+        let engine = node.open().await;
+        engine.remove_sandbox(&pod).await.expect("remove");
+        node.nothing_is_left(engine).await;
+    });
+}

@@ -3,11 +3,18 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Failure;
+
+/// How long a daemon that is just ending may take.
+const ENDING: Duration = Duration::from_secs(1);
+/// How long what a daemon left may take that ended: a process it forked holds the lock, too, until it executes its program.
+const ENDED: Duration = Duration::from_secs(10);
 
 /// A folder of state that is this process's alone. The lock ends with the process, however that ends.
 #[derive(Debug)]
@@ -20,19 +27,27 @@ impl Lock {
     /// Takes a folder, which need not be there yet.
     ///
     /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the folder, and the next daemon
-    /// would then look at another file.
+    /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending.
     pub(crate) fn take(state_dir: &Path) -> Result<Self, Failure> {
         let path = state_dir.with_extension("lock");
         let wrong = |error: io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
         if let Some(folder) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
         }
+        let begin = Instant::now();
         loop {
             let mut file =
                 File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(state_dir, &mut file)),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let owner = owner(&mut file);
+                    if begin.elapsed() > if lives(&owner) { ENDING } else { ENDED } {
+                        return Err(taken(state_dir, &owner));
+                    }
+                    thread::sleep(ENDING / 100);
+                    continue;
+                }
                 Err(error) => return Err(wrong(error.into())),
             }
             // A daemon that ended between our open and our lock took the file away with it.
@@ -52,12 +67,20 @@ impl Drop for Lock {
     }
 }
 
-fn taken(state_dir: &Path, file: &mut File) -> Failure {
+/// Whose it is; empty where nobody knows.
+fn owner(file: &mut File) -> String {
     let mut owner = String::new();
-    // Only for the message.
     let _ = file.take(16).read_to_string(&mut owner);
+    owner.trim().to_owned()
+}
+
+fn lives(owner: &str) -> bool {
+    !owner.is_empty() && Path::new("/proc").join(owner).exists()
+}
+
+fn taken(state_dir: &Path, owner: &str) -> Failure {
     let state = state_dir.display();
-    Failure::daemon(format!("another daemon (pid {}) has {state}; end it or use another --state-dir", owner.trim()))
+    Failure::daemon(format!("another daemon (pid {owner}) has {state}; end it or use another --state-dir"))
 }
 
 #[cfg(test)]
@@ -74,6 +97,23 @@ mod tests {
         drop(first);
         let _second = Lock::take(&state).expect("free again");
         assert!(!state.exists(), "the folder itself is the engine's to make");
+    }
+
+    #[test]
+    fn what_a_dead_daemon_left_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let state = dir.path().join("state");
+        let path = state.with_extension("lock");
+        // A number that no process has.
+        fs::write(&path, "4194305\n").expect("written");
+        let left = File::open(&path).expect("opened");
+        flock(&left, FlockOperation::LockExclusive).expect("free");
+        let ends = thread::spawn(move || {
+            thread::sleep(ENDING + Duration::from_millis(300));
+            drop(left);
+        });
+        Lock::take(&state).expect("waited for");
+        ends.join().expect("ended");
     }
 
     #[test]

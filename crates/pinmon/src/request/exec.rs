@@ -11,7 +11,7 @@ use crate::{
     connection::Asked,
     failure::{no_container, of_container, state, system},
     monitor::Monitor,
-    process::{has_seccomp, in_user_namespace, oom_score_adj},
+    process::{has_seccomp, in_user_namespace, is_alive, is_ending, oom_score_adj},
     programs::Filter,
     token::Token,
 };
@@ -42,7 +42,7 @@ impl Monitor {
         let nascent = container::exec(group, target, &process, stdio(attachments), filter.as_deref().map(Into::into))
             .map_err(|e| {
             self.remove_exec_group(&container, &id, &path);
-            of_container(&what, &e)
+            self.exec_failure(&container, of_container(&what, &e))
         })?;
         self.inherit.restore_files(nascent.pid, &process);
         let serial = self.next_serial();
@@ -55,6 +55,16 @@ impl Monitor {
             let _ = self.commands[&serial].nascent.group.kill();
         }
         Ok(None)
+    }
+
+    /// What went wrong because the container ended meanwhile is no fault of anybody's.
+    pub(crate) fn exec_failure(&self, container: &str, failure: Failure) -> Failure {
+        let child = self.find(container).map(|serial| &self.containers[&serial]);
+        let lives = |child: &Child| child.pidfd().is_some_and(is_alive) && !is_ending(child.pid);
+        if child.is_some_and(lives) || failure.kind != FailureKind::System {
+            return failure;
+        }
+        state("exec in", container, &format!("it ended meanwhile ({})", failure.message))
     }
 
     fn remove_exec_group(&self, container: &str, id: &str, path: &cgroup::GroupPath) {

@@ -1,7 +1,7 @@
 //! Duplicates of what the monitor holds, to be handed to the next one.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     os::fd::{AsFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -9,6 +9,14 @@ use std::{
 use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOptions, Request, Role};
 
 use crate::{Error, error::failed};
+
+/// What a monitor held when this process came, and nobody asked for yet.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    /// Containers and pod inits, by id.
+    pub(crate) objects: HashMap<String, Holding>,
+    pub(crate) keys: HashSet<String>,
+}
 
 /// One container or pod init.
 #[derive(Debug)]
@@ -61,6 +69,23 @@ impl Held {
 impl Custody {
     fn lock(&self) -> MutexGuard<'_, Contents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that a running monitor holds. What it tells of objects comes back; their descriptors stay here from now on.
+    pub(super) fn take(&self, inventory: Vec<(Holding, Attachments)>) -> Inventory {
+        let mut told = Inventory::default();
+        for (holding, files) in inventory {
+            if holding.state == HoldingState::Kept {
+                let mut files: Vec<_> = files.into_iter().collect();
+                files.sort_by_key(|(role, _)| *role);
+                told.keys.insert(holding.id.clone());
+                self.keep(holding.id, files.into_iter().map(|(_, file)| file).collect());
+            } else {
+                told.objects.insert(holding.id.clone(), holding.clone());
+                self.hold(Held::new(holding, files));
+            }
+        }
+        told
     }
 
     pub(crate) fn hold(&self, held: Held) {
@@ -118,6 +143,11 @@ impl Custody {
         let pidfd = pidfd.try_clone().ok()?;
         held.awaited = true;
         Some(pidfd)
+    }
+
+    /// How many descriptors are kept under a key; 0 for one that is unknown.
+    pub(crate) fn kept_count(&self, key: &str) -> usize {
+        self.lock().keys.get(key).map_or(0, Vec::len)
     }
 
     /// A duplicate of one descriptor that is kept under a key.

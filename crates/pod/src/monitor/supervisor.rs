@@ -17,8 +17,8 @@ use rustix::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Custody, Link, MonitorFigures, launch};
-use crate::{Error, ErrorKind, error::failed, process};
+use super::{Custody, Inventory, Link, MonitorFigures, launch};
+use crate::{Error, ErrorKind, error::failed, failpoint, process};
 
 /// How long a request waits for a monitor that is being replaced.
 const RESTORE: Duration = Duration::from_secs(15);
@@ -60,13 +60,13 @@ struct Connected {
 }
 
 impl Monitor {
-    /// Finds the monitor that runs on this state folder, or starts one. What it holds already comes back with it.
-    #[allow(clippy::type_complexity)]
+    /// Finds the monitor that runs on this state folder, or starts one. What it holds is in [`Custody`] before anything else
+    /// happens, so that it may die at once, and is told.
     pub(crate) async fn open(
         state: PathBuf,
         program: PathBuf,
         notices: mpsc::UnboundedSender<Notice>,
-    ) -> Result<(Self, Vec<(Holding, Attachments)>), Error> {
+    ) -> Result<(Self, Inventory), Error> {
         let (events, heard) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             state,
@@ -79,10 +79,12 @@ impl Monitor {
             figures: Arc::default(),
         });
         let (connected, holdings) = inner.first().await?;
+        let inventory = inner.custody.take(holdings);
+        failpoint::lose("monitor.opened", &connected.pidfd);
         inner.link.send_replace(Some(connected.clone()));
         tokio::spawn(deliver(Arc::downgrade(&inner), heard, notices.clone()));
         tokio::spawn(supervise(Arc::downgrade(&inner), connected, notices));
-        Ok((Self(inner), holdings))
+        Ok((Self(inner), inventory))
     }
 
     /// The monitor's version and pid, or why there is none.

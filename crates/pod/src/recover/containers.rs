@@ -10,11 +10,14 @@
 
 use std::sync::Arc;
 
-use monitor_api::{Attachments, HeldHooks, Holding, HoldingState, LogOptions, Role};
-use rustix::process::{Signal, pidfd_send_signal};
+use monitor_api::{HeldHooks, Holding, HoldingState, LogOptions, Role};
+use rustix::{
+    fd::OwnedFd,
+    process::{Signal, pidfd_send_signal},
+};
 use tokio::task::JoinHandle;
 
-use super::{Found, sandboxes};
+use super::sandboxes;
 use crate::{
     Error, clock,
     container::{
@@ -22,13 +25,13 @@ use crate::{
         remove::take_away, stdio,
     },
     engine::{Inner, name_of},
-    monitor::Held,
+    monitor::{Held, Inventory},
     process,
     state::{Kind, Loaded},
 };
 
 /// Those that were not made yet are taken back by tasks of their own.
-pub(super) async fn load(engine: &Arc<Inner>, found: &mut Found) -> Result<Vec<JoinHandle<()>>, Error> {
+pub(super) async fn load(engine: &Arc<Inner>, found: &mut Inventory) -> Result<Vec<JoinHandle<()>>, Error> {
     let mut begun = Vec::new();
     let loaded: Vec<Loaded<ContainerMetadata, ContainerRecord>> = engine.records.load(Kind::Container)?;
     for Loaded { id, metadata, status } in loaded {
@@ -43,7 +46,7 @@ pub(super) async fn load(engine: &Arc<Inner>, found: &mut Found) -> Result<Vec<J
             (metadata, _) => {
                 let why = metadata.map_or_else(|why| why, |_| Error::internal("its metadata is of another container"));
                 tracing::warn!("the record of container {id} cannot be read: {why}");
-                broken(&id, held.as_ref().map(|(holding, _)| holding), &why)
+                broken(&id, held.as_ref(), &why)
             }
         };
         let container = Arc::new(Container::new(metadata, record));
@@ -73,14 +76,14 @@ fn take_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> 
 async fn restore(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
-    held: Option<(Holding, Attachments)>,
+    holding: Option<Holding>,
 ) -> Result<Option<JoinHandle<()>>, Error> {
     let record = container.record();
-    let holding = held.map(|(holding, mut files)| {
-        push_filter(engine, container, &mut files);
-        engine.monitor.custody().hold(Held::new(holding.clone(), files));
-        holding
-    });
+    if holding.is_some()
+        && let Some(filter) = filter(engine, container)
+    {
+        engine.monitor.custody().replace(container.id(), Role::Seccomp, Some(filter));
+    }
     if record.phase == ContainerPhase::Creating {
         return Ok(Some(take_back(engine, container)));
     }
@@ -100,11 +103,9 @@ async fn restore(
 }
 
 /// A monitor that takes over must know the filter, or it refuses commands.
-fn push_filter(engine: &Inner, container: &Container, files: &mut Attachments) {
-    match prepare::filter(engine, container.config()) {
-        Ok(filter) => filter.into_iter().for_each(|filter| files.push(Role::Seccomp, filter)),
-        Err(error) => tracing::warn!("container {}: {error}", container.id()),
-    }
+fn filter(engine: &Inner, container: &Container) -> Option<OwnedFd> {
+    let filter = prepare::filter(engine, container.config());
+    filter.inspect_err(|error| tracing::warn!("container {}: {error}", container.id())).ok().flatten()
 }
 
 fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
@@ -153,7 +154,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
-    push_filter(engine, container, &mut files);
+    filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     match log_file::open_log(&container.metadata) {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use monitor_api::{HoldingState, Role};
 use tokio::task::JoinHandle;
 
-use super::Found;
 use crate::{
     Error, SharedMode,
     container::ContainerPhase,
     engine::{Inner, blocking},
     error::failed,
-    monitor::Held,
+    monitor::Inventory,
     sandbox::{
         Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive, make_owned,
         make_shared, teardown::teardown,
@@ -56,24 +55,14 @@ pub(super) fn missing(engine: &Inner, id: &str) {
 }
 
 /// With containers known, since what was lost can be had from one that runs.
-pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) -> Vec<JoinHandle<()>> {
+pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut begun = Vec::new();
     for sandbox in engine.sandboxes() {
-        if let Some((holding, files)) = found.objects.remove(sandbox.id()) {
-            engine.monitor.custody().hold(Held::new(holding, files));
-        }
-        let kept = found.keys.remove(&Shared::key(sandbox.id()));
-        let kept = kept.map(|files| {
-            let mut files: Vec<_> = files.into_iter().collect();
-            files.sort_by_key(|(role, _)| *role);
-            files.into_iter().map(|(_, file)| file).collect::<Vec<_>>()
-        });
+        found.objects.remove(sandbox.id());
+        found.keys.remove(&Shared::key(sandbox.id()));
         let restored = match sandbox.record().phase {
-            _ if sandbox.record().broken.is_some() => {
-                // What it shares stays as it is, for its containers.
-                kept.into_iter().for_each(|files| engine.monitor.custody().keep(Shared::key(sandbox.id()), files));
-                Ok(())
-            }
+            // What it shares stays as it is, for its containers.
+            _ if sandbox.record().broken.is_some() => Ok(()),
             SandboxPhase::Reserved | SandboxPhase::Networked => {
                 begun.push(take_back(engine, &sandbox));
                 Ok(())
@@ -81,7 +70,7 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Found) -> Vec<JoinH
             SandboxPhase::Stopped => Ok(()),
             SandboxPhase::Ready => {
                 engine.sandbox_names.made(sandbox.config().name.clone(), sandbox.id().to_owned());
-                ready(engine, &sandbox, kept).await
+                ready(engine, &sandbox).await
             }
         };
         if let Err(error) = restored {
@@ -103,11 +92,7 @@ fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     })
 }
 
-async fn ready(
-    engine: &Arc<Inner>,
-    sandbox: &Arc<Sandbox>,
-    kept: Option<Vec<rustix::fd::OwnedFd>>,
-) -> Result<(), Error> {
+async fn ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     if sandbox.config().network == SharedMode::Pod && engine.pins.get(sandbox.id()).is_err() {
         tracing::warn!("the network namespace of pod {} is gone: the pod is not ready any more", sandbox.id());
         return sandbox.update(&engine.records, |record| {
@@ -115,18 +100,12 @@ async fn ready(
             record.enter("its network namespace is gone; remove the pod and make it again");
         });
     }
-    let shared = Shared::of(sandbox.config());
-    match kept {
-        _ if shared.is_empty() => Ok(()),
-        Some(files) if files.len() == shared.len() => {
-            engine.monitor.custody().keep(Shared::key(sandbox.id()), files);
-            Ok(())
-        }
-        _ => {
-            let files = again(engine, sandbox).await?;
-            engine.monitor.keep(Shared::key(sandbox.id()), files).await
-        }
+    let (shared, key) = (Shared::of(sandbox.config()), Shared::key(sandbox.id()));
+    if engine.monitor.custody().kept_count(&key) == shared.len() {
+        return Ok(());
     }
+    let files = again(engine, sandbox).await?;
+    engine.monitor.keep(key, files).await
 }
 
 /// From a container that runs, else new: nobody then has seen the old ones.

@@ -87,11 +87,10 @@ impl Client<'_> {
         met.calls += 1;
         let Some(status) = error else { return };
         *met.codes.entry(format!("{what}: {:?}", status.code())).or_default() += 1;
-        // The plugin's own failures are of this code, too, and those of what ended before anybody saw that it began.
+        // The plugin's own failures are of this code, too, and that of a first process killed before its program began.
         if matches!(status.code(), Code::Internal | Code::Unknown | Code::AlreadyExists)
-            && !["flaky", "is not running", "before it could execute"]
-                .iter()
-                .any(|words| status.message().contains(words))
+            && !status.message().contains("flaky")
+            && !(what == "StartContainer" && status.message().contains("before it could execute"))
             && !is_transport(status)
         {
             met.faults.push(format!("{what}: {:?} {}", status.code(), status.message()));

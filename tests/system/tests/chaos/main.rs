@@ -45,7 +45,7 @@ fn node(flaky: bool) -> Node {
          case $CNI_COMMAND in\n\
          ADD) touch {dir}/attached/$CNI_CONTAINERID\n\
            [ $chance -lt 30 ] && sleep 0.$chance\n\
-           [ $chance -lt 8 ] && sleep 1000\n\
+           [ $chance -lt 8 ] && sleep 40\n\
            [ $chance -gt 230 ] && {{ echo '{{\"code\":100,\"msg\":\"flaky by chance\"}}'; exit 1; }}\n\
            echo '{{\"cniVersion\":\"1.0.0\",\"ips\":[{{\"address\":\"10.9.0.7/24\"}}]}}';;\n\
          DEL) [ $chance -gt 240 ] && {{ echo '{{\"code\":100,\"msg\":\"flaky by chance\"}}'; exit 1; }}\n\
@@ -97,7 +97,7 @@ fn rage(node: &mut Node, chance: &mut Chance, until: Instant) -> u64 {
             thread::sleep(Duration::from_millis(chance.below(2) * chance.below(300)));
             node.start_daemon();
         } else if chance.one_in(3) {
-            // A plugin that hangs is somebody's to end: here an operator's.
+            // A plugin that hangs is somebody's to end, here an operator's; who rages no more leaves it to its own time.
             kill(node, "flaky");
         }
         deaths += 1;
