@@ -59,7 +59,7 @@ pub use crate::{
     platform::Platform,
     progress::{LayerProgress, Progress, Stage},
     reference::Reference,
-    snapshot::{IdMap, IdRange},
+    snapshot::{Appearance, IdMap, IdRange},
     store::Store,
 };
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use image::{Digest, ErrorKind};
+use image::{Appearance, Digest, ErrorKind};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Mode, OFlags},
@@ -190,10 +190,11 @@ async fn layers_are_shown_as_a_user_namespaces() {
     let store = open(dir.path());
     let image = store.pull(&registry.name("t:1"), None, None).await.unwrap();
     let (before, map) = (mounts(), id_map());
+    let appearance = Appearance { map: Some(&map), label: None };
     store.probe_id_map(&map).unwrap();
     store.prepare_mapped("mapped", &image.id, Some(&map)).unwrap();
     store.prepare("plain", &image.id).unwrap();
-    let root = store.mount_mapped("mapped", false, Some(&map)).unwrap();
+    let root = store.mount_as("mapped", false, &appearance).unwrap();
     assert_eq!(mounts(), before, "attached nowhere");
     let owner = |root: &OwnedFd, path: &str| {
         let stat = rustix::fs::statat(root, path, AtFlags::EMPTY_PATH).unwrap();
@@ -209,7 +210,7 @@ async fn layers_are_shown_as_a_user_namespaces() {
     let plain = store.mount("plain", false).unwrap();
     assert_eq!((owner(&plain, "a"), owner(&plain, "b")), ((0, 0), (33, 44)));
     assert_eq!(read(&plain, "b").unwrap(), b"b");
-    let volume = store.mount_image_mapped("mapped", &image.id, Some(&map)).unwrap();
+    let volume = store.mount_image_as("mapped", &image.id, &appearance).unwrap();
     assert_eq!(owner(&volume, "b"), (FIRST + 33, FIRST + 44));
     assert_eq!(write(&volume, "b").unwrap_err(), rustix::io::Errno::ROFS);
 }

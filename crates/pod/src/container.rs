@@ -27,6 +27,7 @@ mod object;
 pub(crate) mod prepare;
 pub(crate) mod remove;
 pub(crate) mod reopen_log;
+mod selinux;
 mod spec;
 pub(crate) mod start;
 mod status;

@@ -29,3 +29,4 @@ pub mod signals;
 pub mod spawn;
 pub mod user_namespace;
 pub mod wait_usage;
+pub mod working_folder;

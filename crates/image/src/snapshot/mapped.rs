@@ -22,7 +22,7 @@ use rustix::{
 };
 use syscall::{idmapped_mount::map_ids, mount_attributes::MountAttributes};
 
-use super::mount::set_layers;
+use super::mount::{Names, set_layers};
 
 /// A range of ids: `length` from `inside` on are `length` from `outside` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +112,10 @@ impl Mapped {
     }
 
     /// Gives the layers, uppermost first, to a new overlay. `point` is where they may be attached if they must.
-    pub(super) fn give(&mut self, overlay: &OwnedFd, point: &Path) -> Result<(), (String, Errno)> {
+    pub(super) fn give(&mut self, overlay: &OwnedFd, point: &Path, names: Names) -> Result<(), (String, Errno)> {
         match self.by_descriptor(overlay) {
-            Err((_, Errno::INVAL)) => self.by_path(overlay, point),
+            // The second is said before Linux 6.5, which reads no descriptors at all.
+            Err((_, Errno::INVAL | Errno::OPNOTSUPP)) => self.by_path(overlay, point, names),
             given => given,
         }
     }
@@ -128,13 +129,13 @@ impl Mapped {
     }
 
     /// Before Linux 6.13.
-    pub(super) fn by_path(&mut self, overlay: &OwnedFd, point: &Path) -> Result<(), (String, Errno)> {
+    pub(super) fn by_path(&mut self, overlay: &OwnedFd, point: &Path, names: Names) -> Result<(), (String, Errno)> {
         let told = || format!("attach the id-mapped layers at {}", point.display());
         std::fs::create_dir_all(point).map_err(|e| (told(), errno(&e)))?;
         self.attached = Some(point.to_owned());
         move_mount(&self.tree, "", CWD, point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(|e| (told(), e))?;
         let paths: Vec<PathBuf> = self.names.iter().map(|name| point.join(name)).collect();
-        set_layers(overlay, &paths, &self.opened)
+        set_layers(overlay, &paths, &self.opened, names)
     }
 }
 
@@ -150,7 +151,7 @@ impl Drop for Mapped {
 
 const NO_MAP: &str = "map ids (Linux 5.19 and a file system that can be id-mapped are needed) of";
 
-fn errno(error: &std::io::Error) -> Errno {
+pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
@@ -196,7 +197,7 @@ mod tests {
             let point = folder.path().join(POINTS).join("1");
             let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
             let mut mapped = Mapped::open(&lower, &map).unwrap();
-            mapped.by_path(&overlay, &point).unwrap();
+            mapped.by_path(&overlay, &point, Names::Whole).unwrap();
             assert!(std::fs::write(point.join("a/x"), "").is_err(), "what is attached cannot be written");
             fsconfig_create(overlay.as_fd()).unwrap();
             let mount = fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).unwrap();
@@ -208,7 +209,7 @@ mod tests {
             // What a crash left goes when the store is opened.
             let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
             let mut mapped = Mapped::open(&lower, &map).unwrap();
-            mapped.by_path(&overlay, &point).unwrap();
+            mapped.by_path(&overlay, &point, Names::Whole).unwrap();
             std::mem::forget(mapped);
             recover(folder.path());
             assert!(!point.exists() && lower.iter().all(|layer| layer.exists()));

@@ -34,6 +34,15 @@ const EMPTY: &str = "empty";
 /// And of another: without an upper folder overlayfs wants two.
 const EMPTY_TOO: &str = "empty-too";
 
+/// How the files of a mount look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Appearance<'a> {
+    /// Owned as in a user namespace with this map: shown through an id-mapped mount.
+    pub map: Option<&'a IdMap>,
+    /// The label of all of them, where the kernel has SELinux: `system_u:object_r:container_file_t:s0:c1,c2`.
+    pub label: Option<&'a str>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Record {
     image: Digest,
@@ -91,17 +100,16 @@ impl Store {
     /// # Errors
     /// The snapshot or one of its layers is not there, or the kernel refuses; names both and the way out.
     pub fn mount(&self, key: &str, readonly: bool) -> Result<OwnedFd, Error> {
-        self.mount_mapped(key, readonly, None)
+        self.mount_as(key, readonly, &Appearance::default())
     }
 
-    /// The same, its files owned as in a user namespace with this map: the layers are shown through an id-mapped mount, no
-    /// file of them is changed. The snapshot was made by [`Store::prepare_mapped`].
+    /// The same, its files looking so; none of them is changed. For a map the snapshot was made by [`Store::prepare_mapped`].
     ///
     /// Needs Linux 6.13 to be seen by nobody, 5.19 at all, and a file system that can be id-mapped.
     ///
     /// # Errors
     /// As [`Store::mount`].
-    pub fn mount_mapped(&self, key: &str, readonly: bool, map: Option<&IdMap>) -> Result<OwnedFd, Error> {
+    pub fn mount_as(&self, key: &str, readonly: bool, appearance: &Appearance<'_>) -> Result<OwnedFd, Error> {
         let missing = || Error::not_found(format!("mount snapshot {key}: no such snapshot; prepare it first"));
         let layers = {
             let state = self.inner.state.lock();
@@ -117,7 +125,7 @@ impl Store {
         if lower.is_empty() {
             lower.push(self.inner.empty_layer(EMPTY)?);
         }
-        mount::overlay(key, &self.inner.lower(&lower, map), &self.inner.snapshot_path(key), readonly)
+        mount::overlay(key, &self.inner.lower(&lower, appearance), &self.inner.snapshot_path(key), readonly)
     }
 
     /// Whether images can be shown as a user namespace's here: tries it with an empty one.
@@ -128,7 +136,7 @@ impl Store {
         let lower =
             [EMPTY, EMPTY_TOO].map(|name| self.inner.empty_layer(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
         let told = |(what, cause)| Error::system(format!("try an overlay of id-mapped layers: {what}: {cause}"));
-        volume::overlay(&self.inner.lower(&lower, Some(map))).map(drop).map_err(told)
+        volume::overlay(&self.inner.lower(&lower, &Appearance { map: Some(map), label: None })).map(drop).map_err(told)
     }
 
     /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed.
@@ -218,12 +226,12 @@ impl Inner {
     }
 
     /// These layers, as they are or as a user namespace's.
-    fn lower<'a>(&self, paths: &'a [PathBuf], map: Option<&'a IdMap>) -> mount::Lower<'a> {
+    fn lower<'a>(&self, paths: &'a [PathBuf], appearance: &Appearance<'a>) -> mount::Lower<'a> {
         let point = || {
             let name = self.content.temporary("layers");
             self.root.join(mapped::POINTS).join(name.file_name().unwrap_or_default())
         };
-        mount::Lower { paths, map: map.map(|map| (map, point())) }
+        mount::Lower { paths, map: appearance.map.map(|map| (map, point())), label: appearance.label }
     }
 
     /// What stands below an image without layers: overlayfs wants one.

@@ -9,7 +9,11 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-use super::{EMPTY, EMPTY_TOO, IdMap, mount::Lower, write_record};
+use super::{
+    Appearance, EMPTY, EMPTY_TOO,
+    mount::{Lower, Names, with_room},
+    write_record,
+};
 use crate::{Digest, Error, Store, state::MountedImage};
 
 /// Most images that one container mounts.
@@ -22,14 +26,14 @@ impl Store {
     /// # Errors
     /// The writable layer or the image is not there, or the kernel refuses; names both.
     pub fn mount_image(&self, key: &str, image: &str) -> Result<OwnedFd, Error> {
-        self.mount_image_mapped(key, image, None)
+        self.mount_image_as(key, image, &Appearance::default())
     }
 
-    /// The same, its files owned as in a user namespace; see [`Store::mount_mapped`].
+    /// The same, its files looking so; see [`Store::mount_as`].
     ///
     /// # Errors
     /// As [`Store::mount_image`].
-    pub fn mount_image_mapped(&self, key: &str, image: &str, map: Option<&IdMap>) -> Result<OwnedFd, Error> {
+    pub fn mount_image_as(&self, key: &str, image: &str, appearance: &Appearance<'_>) -> Result<OwnedFd, Error> {
         let name = |error: Error| error.during(format!("mount image {image} for snapshot {key}"));
         let id = self.inner.resolve(image).map_err(name)?;
         let id = id.ok_or_else(|| name(Error::not_found("no such image; pull it first")))?;
@@ -41,7 +45,8 @@ impl Store {
                 lower.push(self.inner.empty_layer(empty)?);
             }
         }
-        overlay(&self.inner.lower(&lower, map)).map_err(|(what, cause)| name(Error::system(format!("{what}: {cause}"))))
+        overlay(&self.inner.lower(&lower, appearance))
+            .map_err(|(what, cause)| name(Error::system(format!("{what}: {cause}"))))
     }
 
     /// Notes that the image is in use, here and in the record; its layers, the lowest first.
@@ -69,12 +74,16 @@ impl Store {
 }
 
 pub(super) fn overlay(lower: &Lower<'_>) -> Result<OwnedFd, (String, Errno)> {
+    with_room(|names| make(lower, names))
+}
+
+fn make(lower: &Lower<'_>, names: Names) -> Result<OwnedFd, (String, Errno)> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |cause| (what, cause)
     };
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen of an overlay"))?;
-    let _mapped = lower.give(&overlay)?;
+    let _given = lower.give(&overlay, names)?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {
         fsconfig_set_string(overlay.as_fd(), option, value).map_err(failed(option))?;
     }

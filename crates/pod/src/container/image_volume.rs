@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use image::Appearance;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2},
@@ -9,7 +10,7 @@ use rustix::{
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
 };
 
-use super::{Container, Volume};
+use super::{Container, Volume, selinux};
 use crate::{
     Error,
     engine::Inner,
@@ -43,7 +44,9 @@ pub(crate) fn open(
     let Some(image) = &volume.image else { return Err(Error::internal("an image volume without an image")) };
     let told = |e: Error| e.during(format_args!("{REASON}: volume {}: image {}", volume.container_path, image.image));
     let map = id_map(engine, sandbox)?;
-    let mount = engine.images.mount_image_mapped(container.id(), &image.image, map.as_ref());
+    let labels = selinux::labels(&container.config().security);
+    let appearance = Appearance { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
+    let mount = engine.images.mount_image_as(container.id(), &image.image, &appearance);
     let mount = mount.map_err(|e| told(e.into()))?;
     if image.sub_path.as_os_str().is_empty() {
         return Ok(mount);

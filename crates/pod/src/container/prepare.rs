@@ -1,7 +1,9 @@
 //! Everything a container is made of, before a process is: root, mounts, streams, identity, spec. Blocks, so it runs off
 //! the async threads.
 
-use image::Image;
+use std::path::Path;
+
+use image::{Appearance, Image};
 use monitor_api::{Attachments, FRAME_FDS_MAX, Role};
 use oci::{NamespaceType, Spec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +12,9 @@ use tracing::debug_span;
 use super::{
     Container, ContainerConfig, SPEC, Volume, cdi_devices, declared,
     identity::Accounts,
-    image_volume, log_file,
+    image_volume, log_file, selinux,
     spec::{self, Facts, Mounts, Sources},
-    stdio::Stdio,
+    stdio::{self, Stdio},
     volume,
 };
 use crate::{
@@ -116,10 +118,11 @@ pub(crate) fn filter(engine: &Inner, config: &ContainerConfig) -> Result<Option<
 }
 
 fn rootfs(engine: &Inner, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
-    let map = id_map(engine, sandbox)?;
+    let (map, labels) = (id_map(engine, sandbox)?, selinux::labels(&container.config().security));
     engine.images.prepare_mapped(container.id(), &image.id, map.as_ref())?;
+    let appearance = Appearance { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
     // Mount points are made in it; it becomes read-only, where that is asked for, when they are.
-    Ok(engine.images.mount_mapped(container.id(), false, map.as_ref())?)
+    Ok(engine.images.mount_as(container.id(), false, &appearance)?)
 }
 
 /// Where mounts come from that the request does not name.
@@ -133,14 +136,25 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
     let config = container.config();
     let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
+    let label = selinux::labels(&config.security).map(|labels| labels.file);
     let shm = || match Shared::Shm.file(engine, sandbox)? {
-        Some(tmpfs) => volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM)),
-        None => volume::open_file(std::path::Path::new("/dev/shm"), false),
+        Some(tmpfs) => {
+            label.iter().try_for_each(|label| selinux::label(&tmpfs, label))?;
+            volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM))
+        }
+        None => volume::open_file(Path::new("/dev/shm"), false),
     };
-    let file = |name: &str| volume::open_file(&folder.join(name), readonly);
+    let file = |name: &str| {
+        label.iter().try_for_each(|label| selinux::label_path(&folder.join(name), label))?;
+        volume::open_file(&folder.join(name), readonly)
+    };
     let open = |volume: &Volume| match &volume.image {
         Some(_) => image_volume::open(engine, sandbox, container, volume),
-        None => volume::open(volume),
+        None => {
+            let mut label = label.iter().filter(|_| volume.selinux_relabel);
+            label.try_for_each(|label| selinux::relabel(&volume.host_path, label))?;
+            volume::open(volume)
+        }
     };
     let own = engine.records.folder(Kind::Container, container.id());
     let mut extras = declared::mounts(origins.rootfs, config, &origins.image.config, &own.join("declared-volume"))?;
@@ -153,6 +167,9 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
 fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut stdio = Stdio::make(&folder, container.config())?;
+    if let Some(labels) = selinux::labels(&container.config().security) {
+        stdio::FIFOS.iter().try_for_each(|name| selinux::label_path(&folder.join(name), &labels.file))?;
+    }
     if let Some(log) = log_file::open_log(&container.metadata)? {
         stdio.both(Role::Log, log)?;
     }

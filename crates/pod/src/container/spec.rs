@@ -1,9 +1,9 @@
 //! The OCI spec of a container: what was asked for, what its image says, what every container has.
 
+mod apparmor;
 mod arguments;
 mod capabilities;
 mod devices;
-mod labels;
 mod masks;
 mod mounts;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use image::ImageConfig;
 use oci::{Hooks, Linux, Namespace, NamespaceType, NetDevice, Process, Rlimit, Root, Spec, User};
 
-use super::{ContainerConfig, ContainerMetadata};
+use super::{ContainerConfig, ContainerMetadata, selinux};
 use crate::{Error, PidMode, SandboxConfig, SharedMode};
 
 pub(crate) use arguments::{absolute, set};
@@ -78,9 +78,9 @@ pub(super) fn process(facts: &Facts<'_>) -> Result<Process, Error> {
         capabilities: Some(capabilities::sets(&capabilities(config)?, &security.add_ambient_capabilities)?),
         rlimits: vec![facts.nofile.clone()],
         no_new_privileges: security.no_new_privileges,
-        apparmor_profile: labels::apparmor(security)?,
+        apparmor_profile: apparmor::apparmor(security)?,
         oom_score_adj: Some(config.oom_score_adj),
-        selinux_label: labels::selinux(security),
+        selinux_label: selinux::labels(security).map(|labels| labels.process),
         ..Process::default()
     })
 }
@@ -103,6 +103,7 @@ pub(super) fn build(facts: &Facts<'_>, process: Process, mounts: Vec<oci::Mount>
         masked_paths: masks::masked(security),
         readonly_paths: masks::readonly(security),
         rootfs_propagation: None,
+        mount_label: selinux::labels(security).map(|labels| labels.file),
         intel_rdt: facts.edits.intel_rdt.as_ref().map(cdi::IntelRdt::to_oci),
         net_devices: net_devices(facts.edits),
         ..Linux::default()

@@ -19,6 +19,8 @@ use rustix::{
 use super::ContainerConfig;
 use crate::{Error, error::failed};
 
+/// All that may be there.
+pub(crate) const FIFOS: [&str; 3] = [STDIN, "stdout", "stderr"];
 const STDIN: &str = "stdin";
 /// Name of the FIFO, the container's end, the monitor's.
 const OUTPUTS: [(&str, Role, Role); 2] =

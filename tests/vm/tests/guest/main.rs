@@ -21,6 +21,9 @@ macro_rules! tests_of {
 pub(crate) use {tests_of, tests_on};
 
 mod apparmor;
+mod labelled_pod;
+mod node;
 mod rootless;
 mod selinux;
+mod stock_kernel;
 mod systemd;

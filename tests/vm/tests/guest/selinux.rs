@@ -12,7 +12,7 @@ crate::tests_on!([pinrun Pinrun, runc Runc](
     a_label_that_is_none_is_refused,
 ));
 
-const LABEL: &str = "unconfined_u:unconfined_r:unconfined_t:s0:c1,c2";
+pub(crate) const LABEL: &str = "unconfined_u:unconfined_r:unconfined_t:s0:c1,c2";
 
 fn the_process_has_its_label(case: &Case) {
     let text = case.output("cat /proc/self/attr/current", |bundle| {

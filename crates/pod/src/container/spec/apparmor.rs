@@ -1,4 +1,4 @@
-//! AppArmor and SELinux: what confines the process where the node has them.
+//! AppArmor: what confines the process where the node has it.
 
 use std::fs;
 
@@ -36,14 +36,6 @@ fn choose(asked: Option<&str>, enabled: bool, table: impl Fn() -> Option<String>
         ))),
         (Some(name), true) => Ok(Some(name.to_owned())),
     }
-}
-
-/// The label to take on; `None` where SELinux is off, and for a privileged container.
-pub(super) fn selinux(security: &Security) -> Option<String> {
-    // selinuxfs is registered only where SELinux was enabled at boot.
-    let enabled =
-        || fs::read_to_string("/proc/filesystems").is_ok_and(|list| list.lines().any(|l| l.ends_with("\tselinuxfs")));
-    security.selinux_label.clone().filter(|_| !security.privileged && enabled())
 }
 
 #[cfg(test)]

@@ -1,0 +1,103 @@
+//! A daemon in the virtual machine, and crictl.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// Ends with this.
+pub(crate) struct Node {
+    daemon: Child,
+    folder: PathBuf,
+}
+
+fn program(name: &str) -> Command {
+    Command::new(PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join(name))
+}
+
+fn serve(folder: &Path) -> Child {
+    program("pinion").arg("serve").arg("--config").arg(folder.join("config.toml")).spawn().expect("it starts")
+}
+
+impl Node {
+    /// With the image `demo:1`.
+    pub(crate) fn start(name: &str) -> Self {
+        let folder = PathBuf::from("/var/tmp").join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        let at = folder.display();
+        let text = format!("socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\ndata_dir = \"{at}/data\"\n");
+        fs::write(folder.join("config.toml"), text).expect("written");
+        let node = Self { daemon: serve(&folder), folder };
+        node.answers();
+        ok(node.pinion(&["load", "-i", "/suite/image.tar"]));
+        node
+    }
+
+    fn answers(&self) {
+        let begin = Instant::now();
+        while !self.pinion(&["version"]).status.success() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the daemon does not answer");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The daemon, without a warning.
+    pub(crate) fn kill(&mut self) {
+        self.daemon.kill().expect("it runs");
+        self.daemon.wait().expect("it ended");
+    }
+
+    /// Another daemon.
+    pub(crate) fn again(&mut self) {
+        self.daemon = serve(&self.folder);
+        self.answers();
+    }
+
+    /// Under which what the test makes may lie.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn pinion(&self, arguments: &[&str]) -> Output {
+        let socket = self.folder.join("socket");
+        program("pinion").args(arguments).env("PINION_SOCKET", socket).output().expect("pinion runs")
+    }
+
+    pub(crate) fn crictl(&self, arguments: &[&str]) -> Output {
+        self.crictl_command(arguments).output().expect("crictl runs")
+    }
+
+    fn crictl_command(&self, arguments: &[&str]) -> Command {
+        let socket = format!("unix://{}/socket", self.folder.display());
+        let mut command = program("crictl");
+        command.args(["-t", "60s", "-r", &socket, "-i", &socket]).args(arguments);
+        command
+    }
+
+    /// As a file for crictl.
+    pub(crate) fn file(&self, name: &str, content: &Value) -> String {
+        let path = self.folder.join(name);
+        fs::write(&path, content.to_string()).expect("written");
+        path.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.crictl_command(&["rmp", "-af"]).output();
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// What it printed.
+#[track_caller]
+pub(crate) fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
