@@ -87,6 +87,7 @@ fn every_test_of_the_table_is_there() {
             "cdi" => &["crates/cdi/src"],
             "oci" => &["tests/oci/tests/suite"],
             "system" => &["tests/system/tests"],
+            "vm" => &["tests/vm/tests/guest"],
             other => panic!("{other} is no suite"),
         };
         // Beside the code, or in a file of its own below.
