@@ -95,7 +95,7 @@ impl Store {
     /// The snapshot as a detached overlay mount (`volatile`), never attached to this mount namespace. The container's
     /// monitor attaches it. At most one such mount of a key may be in use at a time.
     ///
-    /// Needs Linux 6.8 for more layers than fit in 256 bytes of paths by descriptor (about 15).
+    /// Needs Linux 6.8 for more layers than fit in 255 bytes of the numbers of descriptors (some fifty).
     ///
     /// # Errors
     /// The snapshot or one of its layers is not there, or the kernel refuses; names both and the way out.

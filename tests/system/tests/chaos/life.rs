@@ -88,11 +88,10 @@ impl Client<'_> {
         let Some(status) = error else { return };
         *met.codes.entry(format!("{what}: {:?}", status.code())).or_default() += 1;
         // The plugin's own failures are of this code, too, and that of a first process killed before its program began.
-        if matches!(status.code(), Code::Internal | Code::Unknown | Code::AlreadyExists)
-            && !status.message().contains("flaky")
-            && !(what == "StartContainer" && status.message().contains("before it could execute"))
-            && !is_transport(status)
-        {
+        let known = status.message().contains("flaky")
+            || (what == "StartContainer" && status.message().contains("before it could execute"));
+        let ours = matches!(status.code(), Code::Internal | Code::Unknown | Code::AlreadyExists);
+        if ours && !known && !is_transport(status) {
             met.faults.push(format!("{what}: {:?} {}", status.code(), status.message()));
         }
     }

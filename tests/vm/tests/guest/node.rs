@@ -52,6 +52,21 @@ impl Node {
         self.daemon.wait().expect("it ended");
     }
 
+    /// The monitor, without a warning.
+    pub(crate) fn kill_monitor(&self) {
+        let state = format!("/run/{}", self.folder.file_name().expect("a name").to_string_lossy());
+        let of_ours = |folder: &PathBuf| {
+            let line = fs::read_to_string(folder.join("cmdline")).unwrap_or_default();
+            let mut words = line.split('\0');
+            words.next().is_some_and(|program| program.ends_with("pinmon")) && words.any(|word| word == state)
+        };
+        let all = fs::read_dir("/proc").expect("procfs").flatten().map(|entry| entry.path());
+        let pids = all.filter(of_ours).filter_map(|folder| folder.file_name()?.to_str()?.parse().ok());
+        for pid in pids.filter_map(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
     /// Another daemon.
     pub(crate) fn again(&mut self) {
         self.daemon = serve(&self.folder);

@@ -29,43 +29,65 @@ fn inside(node: &Node, id: &str, script: &str) -> String {
     ok(node.crictl(&["exec", "-s", id, "sh", "-c", script]))
 }
 
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").expect("mounts")
+}
+
+fn page(at: &str) -> String {
+    ok(Command::new("busybox").args(["wget", "-q", "-O", "-", &format!("http://{at}/")]).output().expect("wget"))
+}
+
+const PAGE: &str = "hello from a pod without a pause";
+
 #[test]
-fn a_pod_lives_and_its_daemon_may_die() {
+fn a_pod_lives_and_what_keeps_it_may_die() {
     let mut node = Node::start("stock");
-    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("mounts").lines().count();
-    let before = mounts();
+    let before = mounts().lines().count();
     let container = json!({
         "metadata": {"name": "web"},
         "image": {"image": "demo:1"},
-        "command": ["httpd", "-f", "-p", "80", "-h", "/www"],
+        "command": ["sh", "-c", "echo begun; httpd -p 80 -h /www; trap 'exit 7' TERM; while :; do sleep 0.1; done"],
         "log_path": "web.log",
         "mounts": [{"container_path": "/tools", "image": {"image": "demo:1"}, "readonly": true}],
         "linux": {"resources": {"memory_limit_in_bytes": 64 << 20, "cpu_quota": 50_000, "cpu_period": 100_000}},
     });
-    let (sandbox, id) = run(&node, &pod(&node, "web", json!({})), &container);
+    let mut config = pod(&node, "web", json!({}));
+    config["port_mappings"] = json!([{"container_port": 80, "host_port": 8099}]);
+    let (sandbox, id) = run(&node, &config, &container);
     let told: Value = serde_json::from_str(&ok(node.crictl(&["inspectp", &sandbox]))).expect("JSON");
     let address = told["status"]["network"]["ip"].as_str().expect("an address").to_owned();
-    let page = || {
-        ok(Command::new("busybox")
-            .args(["wget", "-q", "-O", "-", &format!("http://{address}/")])
-            .output()
-            .expect("wget"))
-    };
-    assert_eq!(page(), "hello from a pod without a pause");
-    assert_eq!(inside(&node, &id, "cat /tools/www/index.html"), "hello from a pod without a pause");
+    let gateway = format!("{}.1:8099", address.rsplit_once('.').expect("four parts").0);
+    assert_eq!((page(&address), page(&gateway)), (PAGE.to_owned(), PAGE.to_owned()));
+    assert_eq!(inside(&node, &id, "cat /tools/www/index.html"), PAGE);
+    assert_eq!(ok(node.crictl(&["logs", &id])), "begun");
+    assert!(ok(node.crictl(&["stats", "-o", "json"])).contains(&id));
+
+    node.kill_monitor();
+    while !node.crictl(&["exec", "-s", &id, "true"]).status.success() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    ok(node.crictl(&["stop", "-t", "30", &id]));
+    let told: Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
+    assert_eq!(told["status"]["exitCode"], 7, "{told}");
+
+    let pod_file = node.file("pod.json", &config);
+    let file = node.file("container.json", &json!({
+        "metadata": {"name": "next"}, "image": {"image": "demo:1"}, "command": ["httpd", "-f", "-p", "80", "-h", "/www"], "log_path": "next.log",
+    }));
+    let id = ok(node.crictl(&["create", &sandbox, &file, &pod_file]));
+    ok(node.crictl(&["start", &id]));
     node.kill();
-    assert_eq!(page(), "hello from a pod without a pause");
+    assert_eq!(page(&address), PAGE);
     node.again();
     assert_eq!(inside(&node, &id, "echo alive"), "alive");
-    ok(node.crictl(&["stop", &id]));
     ok(node.crictl(&["rmp", "-f", &sandbox]));
     for _ in 0..100 {
-        if mounts() == before {
+        if mounts().lines().count() == before {
             return;
         }
         thread::sleep(Duration::from_millis(50));
     }
-    panic!("left: {}", fs::read_to_string("/proc/self/mountinfo").expect("mounts"));
+    panic!("left: {}", mounts());
 }
 
 #[test]
