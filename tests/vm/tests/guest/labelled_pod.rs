@@ -22,7 +22,7 @@ fn what_a_pod_uses_has_its_label() {
     fs::write("/etc/selinux/default/contexts/lxc_contexts", "file = \"system_u:object_r:tmpfs_t:s0\"\n")
         .expect("written");
     let files = "unconfined_u:object_r:tmpfs_t:s0:c1,c2";
-    let node = Node::start("selinux");
+    let node = Node::start("selinux", 0);
     let volume = node.folder().join("volume");
     fs::create_dir_all(volume.join("in")).expect("a folder");
     fs::write(volume.join("in/file"), "mine").expect("written");

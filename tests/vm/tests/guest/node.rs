@@ -25,12 +25,15 @@ fn serve(folder: &Path) -> Child {
 }
 
 impl Node {
-    /// With the image `demo:1`.
-    pub(crate) fn start(name: &str) -> Self {
+    /// With the image `demo:1`, and a network of its own: `number` is any other node's not.
+    pub(crate) fn start(name: &str, number: u8) -> Self {
         let folder = PathBuf::from("/var/tmp").join(name);
         fs::create_dir_all(&folder).expect("a folder");
         let at = folder.display();
-        let text = format!("socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\ndata_dir = \"{at}/data\"\n");
+        let text = format!(
+            "socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\ndata_dir = \"{at}/data\"\ncgroup_parent = \"/{name}\"\n\
+             [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n"
+        );
         fs::write(folder.join("config.toml"), text).expect("written");
         let node = Self { daemon: serve(&folder), folder };
         node.answers();

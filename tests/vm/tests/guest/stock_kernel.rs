@@ -41,7 +41,7 @@ const PAGE: &str = "hello from a pod without a pause";
 
 #[test]
 fn a_pod_lives_and_what_keeps_it_may_die() {
-    let mut node = Node::start("stock");
+    let mut node = Node::start("stock", 1);
     let before = mounts().lines().count();
     let container = json!({
         "metadata": {"name": "web"},
@@ -92,7 +92,7 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
 
 #[test]
 fn a_pod_has_users_of_its_own() {
-    let node = Node::start("users");
+    let node = Node::start("users", 2);
     let maps = json!([{"host_id": 655_360, "container_id": 0, "length": 65_536}]);
     let context = json!({"namespace_options": {"userns_options": {"mode": 0, "uids": maps, "gids": maps}}});
     let container = json!({
@@ -110,7 +110,7 @@ fn a_pod_has_users_of_its_own() {
 
 #[test]
 fn an_image_of_many_layers_is_shown() {
-    let node = Node::start("layers");
+    let node = Node::start("layers", 3);
     ok(node.pinion(&["load", "-i", "/suite/layers.tar"]));
     let container = json!({
         "metadata": {"name": "c"},
