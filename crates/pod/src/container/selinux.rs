@@ -88,7 +88,11 @@ pub(crate) fn label_path(path: &Path, label: &str) -> Result<(), Error> {
 /// `InvalidArgument` for a folder that is the node's own.
 pub(crate) fn relabel(volume: &Path, label: &str) -> Result<(), Error> {
     let told = format!("label volume {} {label}", volume.display());
-    let root = openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed(&told))?;
+    let root = match openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        // Whoever mounts it says so.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        root => root.map_err(failed(&told))?,
+    };
     let by_descriptor = format!("/proc/self/fd/{}", root.as_raw_fd());
     let real = fs::read_link(&by_descriptor).map_err(failed(&told))?;
     if OF_THE_NODE.iter().any(|own| real == Path::new(own)) {

@@ -65,6 +65,9 @@ fn what_a_pod_uses_has_its_label() {
             "{mount}"
         );
     }
+    let told: serde_json::Value = serde_json::from_str(&ok(node.crictl(&["inspect", &id]))).expect("JSON");
+    let shm = format!("/proc/{}/root/dev/shm", told["info"]["pid"]);
+    assert_eq!(label_of(Path::new(&shm)).as_deref(), Some(files));
     inside("echo mine > /dev/shm/file");
     assert_eq!(label_of(&volume).as_deref(), Some(files));
     for inner in ["in", "in/file", "link"] {
