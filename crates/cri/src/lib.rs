@@ -23,6 +23,7 @@ mod answer;
 mod call;
 mod config;
 mod daemon;
+mod deadline;
 mod ended;
 mod failure;
 mod image;

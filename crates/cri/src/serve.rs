@@ -14,8 +14,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::{Stream, wrappers::UnixListenerStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Server;
+use tower::layer::layer_fn;
 
-use crate::{Daemon, Streaming, answer::State, ended, image::Images, native::Native, runtime::Runtime};
+use crate::{
+    Daemon, Streaming, answer::State, deadline::Deadlines, ended, image::Images, native::Native, runtime::Runtime,
+};
 
 /// The socket could not be served any longer.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +68,7 @@ pub async fn serve(
         over.cancel();
     };
     let grpc = Server::builder()
+        .layer(layer_fn(Deadlines))
         .add_service(runtime.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(images.max_decoding_message_size(MESSAGE_MAX).max_encoding_message_size(MESSAGE_MAX))
         .add_service(native.max_decoding_message_size(MESSAGE_MAX))

@@ -1,0 +1,101 @@
+//! Deadlines that clients give their requests (`grpc-timeout`).
+//!
+//! tonic keeps them, too, and then answers `Cancelled`; a client whose own clock is a moment behind would take that for the
+//! truth. gRPC's word is `DeadlineExceeded`. This stands within tonic's, begins earlier and is asked first, so it is heard.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        Service,
+        http::{Request, Response},
+    },
+};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadlines<S>(pub(crate) S);
+
+impl<S, B> Service<Request<B>> for Deadlines<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let limit = request.headers().get("grpc-timeout").and_then(|value| parse(value.to_str().ok()?));
+        let sleep = limit.map(tokio::time::sleep);
+        let answer = self.0.call(request);
+        Box::pin(async move {
+            let Some(sleep) = sleep else { return answer.await };
+            tokio::select! {
+                biased;
+                answer = answer => answer,
+                () = sleep => Ok(Status::deadline_exceeded("the request's deadline is over").into_http()),
+            }
+        })
+    }
+}
+
+/// Up to eight digits and a unit; `None` for anything else, which is no deadline.
+fn parse(value: &str) -> Option<Duration> {
+    let (number, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
+    if number.is_empty() || number.len() > 8 || !number.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use tower::service_fn;
+
+    use super::*;
+
+    #[test]
+    fn units_are_those_of_grpc() {
+        assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(parse("15m"), Some(Duration::from_millis(15)));
+        for wrong in ["", "S", "1", "123456789S", "-1S", "1ß", "+1S"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_takes_longer_is_told_by_grpcs_word() {
+        let mut stuck = Deadlines(service_fn(|_| pending::<Result<Response<Body>, Infallible>>()));
+        let request = Request::builder().header("grpc-timeout", "1m").body(()).expect("a request");
+        let answer = stuck.call(request).await.expect("an answer");
+        assert_eq!(answer.headers()["grpc-status"], "4");
+        let mut quick = Deadlines(service_fn(|_| async { Ok::<_, Infallible>(Response::new(Body::empty())) }));
+        let request = Request::builder().header("grpc-timeout", "0n").body(()).expect("a request");
+        assert!(!quick.call(request).await.expect("an answer").headers().contains_key("grpc-status"));
+    }
+}
