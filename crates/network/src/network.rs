@@ -5,11 +5,10 @@ use std::{
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::{fs::FlockOperation, fs::flock};
+use syscall::file_lock::lock_within;
 
 use crate::{
     Config, Counters, Error, Figures,
@@ -187,14 +186,9 @@ fn own(path: &Path) -> Result<File, Error> {
     const ENDING: Duration = Duration::from_secs(1);
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = open.map_err(|e| Error::path("open", path, e))?;
-    let begin = Instant::now();
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if begin.elapsed() > ENDING {
-            let why = "another process has this network's state; stop it first";
-            return Err(Error::config(path.display().to_string(), why));
-        }
-        thread::sleep(ENDING / 100);
-    }
+    lock_within(&file, ENDING).map_err(|_| {
+        Error::config(path.display().to_string(), "another process has this network's state; stop it first")
+    })?;
     Ok(file)
 }
 

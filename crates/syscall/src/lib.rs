@@ -9,6 +9,7 @@ pub mod descriptors;
 mod early;
 pub mod entry;
 pub mod exec;
+pub mod file_lock;
 pub mod idmapped_mount;
 pub mod inherited;
 pub mod keyring;

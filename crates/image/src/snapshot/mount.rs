@@ -15,7 +15,6 @@ use rustix::{
         fsopen,
     },
 };
-
 use syscall::working_folder::unshare_working_folder;
 
 use super::mapped::{IdMap, Mapped, errno};
@@ -34,7 +33,6 @@ pub(super) struct Lower<'a> {
 }
 
 /// What must stay open until an overlay is created.
-#[derive(Default)]
 pub(super) struct Given {
     _mapped: Option<Mapped>,
     _opened: Vec<OwnedFd>,
@@ -101,34 +99,31 @@ pub(super) fn overlay(key: &str, lower: &Lower<'_>, dir: &Path, readonly: bool) 
     // snapshot does not outlive the boot (and a dead daemon loses no written page).
     let mark = dir.join("work/work/incompat");
     remove_path(&mark).map_err(|cause| failed(format!("remove {}", mark.display()), cause))?;
-
     with_room(|names| make(lower, dir, readonly, names)).map_err(|(what, cause)| failed(what, cause))
 }
 
 fn make(lower: &Lower<'_>, dir: &Path, readonly: bool, names: Names) -> Result<OwnedFd, (String, Errno)> {
-    let failed = |what: String, cause: Errno| (what, cause);
-    let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|cause| failed("fsopen".into(), cause))?;
+    let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|cause| ("fsopen".into(), cause))?;
     let _given = lower.give(&overlay, names)?;
     let mut folders = Vec::with_capacity(2);
     for (option, name) in [("upperdir", "upper"), ("workdir", "work")] {
         let path = dir.join(name);
-        let folder = open(&path).map_err(|cause| failed(format!("{option} {}", path.display()), cause))?;
+        let folder = open(&path).map_err(|cause| (format!("{option} {}", path.display()), cause))?;
         set_folder(&overlay, option, &path, &folder)
-            .map_err(|cause| failed(format!("{option} {}", path.display()), cause))?;
+            .map_err(|cause| (format!("{option} {}", path.display()), cause))?;
         folders.push(folder);
     }
     // volatile: no sync at unmount (it costs more than the mount itself). index and metacopy off, redirects
     // neither made nor followed: layers stay plain trees that other tools read, and a hostile layer's attributes say nothing.
-    fsconfig_set_flag(overlay.as_fd(), "volatile").map_err(|cause| failed("volatile".into(), cause))?;
+    fsconfig_set_flag(overlay.as_fd(), "volatile").map_err(|cause| ("volatile".into(), cause))?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {
-        fsconfig_set_string(overlay.as_fd(), option, value)
-            .map_err(|cause| failed(format!("{option}={value}"), cause))?;
+        fsconfig_set_string(overlay.as_fd(), option, value).map_err(|cause| (format!("{option}={value}"), cause))?;
     }
     let what = || format!("{} layers, uppermost {}", lower.paths.len(), lower.paths[0].display());
-    fsconfig_create(overlay.as_fd()).map_err(|cause| failed(format!("create of {}", what()), cause))?;
+    fsconfig_create(overlay.as_fd()).map_err(|cause| (format!("create of {}", what()), cause))?;
     let attributes = if readonly { MountAttrFlags::MOUNT_ATTR_RDONLY } else { MountAttrFlags::empty() };
     fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .map_err(|cause| failed(format!("fsmount of {}", what()), cause))
+        .map_err(|cause| (format!("fsmount of {}", what()), cause))
 }
 
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {

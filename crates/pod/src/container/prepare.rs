@@ -139,7 +139,7 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
     let label = selinux::labels(&config.security).map(|labels| labels.file);
     let shm = || match Shared::Shm.file(engine, sandbox)? {
         Some(tmpfs) => {
-            label.iter().try_for_each(|label| selinux::label(&tmpfs, label))?;
+            label.iter().try_for_each(|label| selinux::label_shm(&tmpfs, label))?;
             volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM))
         }
         None => volume::open_file(Path::new("/dev/shm"), false),

@@ -5,15 +5,14 @@ use std::{
     io::ErrorKind,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
     fd::OwnedFd,
-    fs::{FlockOperation, flock},
-    io::Errno,
     mount::{MountFlags, mount},
 };
+use syscall::file_lock::lock_within;
 
 use super::Records;
 use crate::{Error, error::failed};
@@ -51,17 +50,12 @@ impl StateFolder {
         let path = self.root.join("lock");
         let told = format!("lock {}", path.display());
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed(&told))?;
-        let begin = Instant::now();
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(file.into()),
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if begin.elapsed() < ENDING => std::thread::sleep(ENDING / 100),
-                Err(Errno::WOULDBLOCK) => {
-                    return Err(Error::state(format!("{told}: another daemon works on this state folder")));
-                }
-                Err(errno) => return Err(failed(told)(errno)),
+        match lock_within(&file, ENDING) {
+            Ok(()) => Ok(file.into()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Error::state(format!("{told}: another daemon works on this state folder")))
             }
+            Err(error) => Err(failed(told)(error)),
         }
     }
 
