@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use crate::{
     Error, PortMapping, Protocol,
     netlink::{Refusal, Socket},
-    nft::{self, Element, Family, Mapping, TABLE, Transaction},
+    nft::{self, Element, Family, Mapping, Table, Transaction},
     subnet::Subnet,
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct Firewall {
 #[derive(Debug)]
 struct State {
     socket: Socket,
+    tables: [Table; 2],
     wanted: Wanted,
     /// Families whose table is in the kernel, as far as we know.
     made: [bool; 2],
@@ -83,16 +85,16 @@ fn of_family(mappings: &[Mapping], family: Family) -> Vec<Mapping> {
     mappings.iter().filter(|m| Family::of(m.address) == family).cloned().collect()
 }
 
-fn refused(operation: &'static str, family: Family, refusal: Refusal) -> Error {
-    let name = if family == Family::V4 { "ip" } else { "ip6" };
-    Error::kernel(operation, format!("nftables table {name} {TABLE}"), refusal)
+fn refused(operation: &'static str, table: &Table, refusal: Refusal) -> Error {
+    Error::kernel(operation, format!("nftables table {table}"), refusal)
 }
 
 impl Firewall {
-    /// In the network namespace of the calling thread.
-    pub(crate) fn open() -> Result<Self, Error> {
+    /// In the network namespace of the calling thread, for the daemon that has this state.
+    pub(crate) fn open(state: &Path) -> Result<Self, Error> {
         let socket = Socket::netfilter().map_err(|e| Error::kernel("open", "nftables socket", e))?;
-        Ok(Self { state: Mutex::new(State { socket, wanted: Wanted::default(), made: [false; 2] }) })
+        let tables = FAMILIES.map(|family| Table::of(state, family));
+        Ok(Self { state: Mutex::new(State { socket, tables, wanted: Wanted::default(), made: [false; 2] }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -159,12 +161,13 @@ impl Firewall {
                 state.replace_family(family)?;
                 continue;
             }
-            let mut transaction = Transaction::new(family.number());
+            let table = state.table(family);
+            let mut transaction = Transaction::new(&table);
             nft::add_elements(&mut transaction, &elements);
             match transaction.commit(&mut state.socket) {
                 Ok(()) => {}
                 Err(refusal) if matches!(refusal.errno, Errno::NOENT | Errno::EXIST) => state.replace_family(family)?,
-                Err(refusal) => return Err(refused("add ports to", family, refusal)),
+                Err(refusal) => return Err(refused("add ports to", &table, refusal)),
             }
         }
         Ok(())
@@ -184,7 +187,8 @@ impl Firewall {
         if let Some(mappings) = state.wanted.ports.remove(sandbox) {
             for family in FAMILIES {
                 let elements = nft::port_elements(&of_family(&mappings, family));
-                let mut transaction = Transaction::new(family.number());
+                let table = state.table(family);
+                let mut transaction = Transaction::new(&table);
                 nft::delete_elements(&mut transaction, &elements);
                 match transaction.commit(&mut state.socket) {
                     Ok(()) => {}
@@ -192,7 +196,7 @@ impl Firewall {
                     Err(refusal) if refusal.errno == Errno::NOENT => state.replace_family(family)?,
                     Err(refusal) => {
                         state.wanted.ports.insert(sandbox.to_owned(), mappings);
-                        return Err(refused("delete ports from", family, refusal));
+                        return Err(refused("delete ports from", &table, refusal));
                     }
                 }
             }
@@ -216,7 +220,8 @@ impl Firewall {
         let mut state = self.lock();
         for family in FAMILIES.into_iter().filter(|f| state.wanted.needs(*f)).collect::<Vec<_>>() {
             let wanted: BTreeSet<Element> = state.wanted.elements(family).into_iter().collect();
-            let same = nft::dump(&mut state.socket, family).is_ok_and(|there| there == wanted);
+            let table = state.table(family);
+            let same = nft::dump(&mut state.socket, &table).is_ok_and(|there| there == wanted);
             if !same {
                 state.replace_family(family)?;
             }
@@ -229,14 +234,18 @@ impl Firewall {
         let mut state = self.lock();
         state.wanted = Wanted::default();
         state.made = [false; 2];
-        for family in FAMILIES {
-            nft::delete_table(family).commit(&mut state.socket).map_err(|r| refused("delete", family, r))?;
+        for table in state.tables.clone() {
+            nft::delete_table(&table).commit(&mut state.socket).map_err(|r| refused("delete", &table, r))?;
         }
         Ok(())
     }
 }
 
 impl State {
+    fn table(&self, family: Family) -> Table {
+        self.tables[family as usize].clone()
+    }
+
     fn replace(&mut self) -> Result<(), Error> {
         for family in FAMILIES {
             if self.wanted.needs(family) {
@@ -251,7 +260,8 @@ impl State {
             return Ok(());
         }
         let elements = self.wanted.elements(family);
-        nft::create(family, &elements).commit(&mut self.socket).map_err(|r| refused("replace", family, r))?;
+        let table = self.table(family);
+        nft::create(&table, &elements).commit(&mut self.socket).map_err(|r| refused("replace", &table, r))?;
         self.made[family as usize] = true;
         Ok(())
     }

@@ -4,7 +4,7 @@ mod node;
 
 use std::net::UdpSocket;
 
-use network::{Error, PortMapping, Protocol};
+use network::{Config, Error, PortMapping, Protocol};
 use node::{ask, ask_from, assert_clean, attach, config, on_a_node, open, outside, run, serve, tcp, try_attach};
 
 fn at(host_ip: &str, host_port: u16) -> PortMapping {
@@ -28,6 +28,31 @@ fn a_port_answers_from_everywhere() {
         network.detach(&b.id).await.unwrap();
         network.settle().await;
         assert_clean();
+    });
+}
+
+#[test]
+fn two_daemons_keep_their_rules_apart() {
+    on_a_node("two_daemons_keep_their_rules_apart", || async {
+        let one = open(config());
+        let a = attach(&one, 1, &[tcp(8080, 80)]).await;
+        serve(&a.ns, "0.0.0.0:80");
+        let elsewhere = Config {
+            state_dir: "/run/an other".into(),
+            bridge: "other0".into(),
+            subnet: "10.86.0.0/16".into(),
+            ..config()
+        };
+        let other = open(elsewhere);
+        let b = attach(&other, 2, &[tcp(8081, 80)]).await;
+        serve(&b.ns, "0.0.0.0:80");
+        assert_eq!(run("nft list tables").trim(), "table ip pinion\ntable ip pinion/run/an_other");
+        assert!(ask("127.0.0.1:8080").is_ok() && ask("127.0.0.1:8081").is_ok());
+        assert!(ask_from(&b.ns, "10.86.0.1:8080").is_ok(), "from a pod of the other daemon");
+        other.detach(&b.id).await.unwrap();
+        other.teardown().await.unwrap();
+        assert_eq!(run("nft list tables").trim(), "table ip pinion");
+        assert!(ask("127.0.0.1:8080").is_ok());
     });
 }
 

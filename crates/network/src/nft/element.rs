@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     expression::NAME,
-    table::{Family, TABLE},
+    table::Table,
     transaction::{Transaction, header, kind},
 };
 use crate::{
@@ -102,7 +102,6 @@ fn change_elements(t: &mut Transaction, message: u16, flags: u16, elements: &[El
         let of_set: Vec<&Element> = elements.iter().filter(|element| element.set == set).collect();
         for chunk in of_set.chunks(CHUNK) {
             t.add(message, flags, |m| {
-                m.text(1, TABLE);
                 m.text(2, set);
                 m.nest(3, |m| {
                     for element in chunk {
@@ -123,12 +122,12 @@ fn change_elements(t: &mut Transaction, message: u16, flags: u16, elements: &[El
 }
 
 /// All elements the kernel has; `ENOENT` when the table is not there.
-pub(crate) fn dump(socket: &mut Socket, family: Family) -> Result<BTreeSet<Element>, Refusal> {
+pub(crate) fn dump(socket: &mut Socket, table: &Table) -> Result<BTreeSet<Element>, Refusal> {
     let mut elements = BTreeSet::new();
     for set in SETS {
         let mut batch = Batch::new();
-        batch.message(kind(GETSETELEM), 0, &header(family.number()), |m| {
-            m.text(1, TABLE);
+        batch.message(kind(GETSETELEM), 0, &header(table.family.number()), |m| {
+            m.text(1, &table.name);
             m.text(2, set);
         });
         socket.dump(batch, |_, body| {

@@ -11,5 +11,5 @@ mod transaction;
 pub(crate) use element::{
     Element, Mapping, add_elements, bridge_elements, delete_elements, dump, port_elements, subnet_elements,
 };
-pub(crate) use table::{Family, TABLE, create, delete_table};
+pub(crate) use table::{Family, Table, create, delete_table};
 pub(crate) use transaction::Transaction;

@@ -29,7 +29,7 @@
 //! node ports, and without the rule pods would reach what listens on the node's loopback (CVE-2020-8558).
 //! IPv6 has no `route_localnet`, hence no rules for loopback: a node port does not answer on `::1`.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr, path::Path, sync::Arc};
 
 use super::{
     element::{Element, add_elements},
@@ -37,9 +37,6 @@ use super::{
     transaction::Transaction,
 };
 use crate::netlink::Batch;
-
-/// The table's name.
-pub(crate) const TABLE: &str = "pinion";
 
 const NEWTABLE: u16 = 0;
 const DELTABLE: u16 = 2;
@@ -88,24 +85,52 @@ impl Family {
     }
 }
 
+/// A daemon's table for one family. Each daemon of a node has its own: a table is replaced whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) family: Family,
+    pub(crate) name: Arc<str>,
+}
+
+impl Table {
+    /// Of the daemon that has this state: `pinion` where it is in its ordinary place, `pinion/srv/other` elsewhere. What nft
+    /// does not read in a name is told as `_`.
+    pub(crate) fn of(state: &Path, family: Family) -> Self {
+        const LONGEST: usize = 200;
+        let text = state.to_string_lossy();
+        let readable = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '_' };
+        let tail: String = text.chars().rev().take(LONGEST).map(readable).collect();
+        let path: String = tail.chars().rev().collect();
+        let name = if state == Path::new("/run/pinion") { "pinion".into() } else { format!("pinion{path}") };
+        Self { family, name: name.into() }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.family == Family::V4 { "ip" } else { "ip6" };
+        write!(f, "{family} {}", self.name)
+    }
+}
+
 /// Adds the table anew, with its elements; one that is there is replaced in the same transaction, so no packet meets a
 /// half-made one.
-pub(crate) fn create(family: Family, elements: &[Element]) -> Transaction {
-    let mut t = delete_table(family);
-    t.create(NEWTABLE, |m| m.text(1, TABLE));
-    sets(&mut t, family);
+pub(crate) fn create(table: &Table, elements: &[Element]) -> Transaction {
+    let mut t = delete_table(table);
+    t.create(NEWTABLE, |_| {});
+    sets(&mut t, table.family);
     chains(&mut t);
-    rules(&mut t, family);
+    rules(&mut t, table.family);
     add_elements(&mut t, elements);
     t
 }
 
 /// Deletes the table if it is there.
-pub(crate) fn delete_table(family: Family) -> Transaction {
-    let mut t = Transaction::new(family.number());
+pub(crate) fn delete_table(table: &Table) -> Transaction {
+    let mut t = Transaction::new(table);
     // To delete what is not there is refused; to create what is there is not.
-    t.create(NEWTABLE, |m| m.text(1, TABLE));
-    t.add(DELTABLE, 0, |m| m.text(1, TABLE));
+    t.create(NEWTABLE, |_| {});
+    t.add(DELTABLE, 0, |_| {});
     t
 }
 
@@ -137,7 +162,6 @@ fn sets(t: &mut Transaction, family: Family) {
     ];
     for (id, set) in (1u32..).zip(&all) {
         t.create(NEWSET, |m| {
-            m.text(1, TABLE);
             m.text(2, set.name);
             m.big_endian(3, set.flags);
             m.big_endian(4, set.key.0);
@@ -167,12 +191,10 @@ fn chains(t: &mut Transaction) {
         ("postrouting", "nat", POSTROUTING, 100),
     ];
     t.create(NEWCHAIN, |m| {
-        m.text(1, TABLE);
         m.text(3, "node_ports");
     });
     for (name, kind, hook, priority) in hooked {
         t.create(NEWCHAIN, |m| {
-            m.text(1, TABLE);
             m.text(3, name);
             m.nest(4, |m| {
                 m.big_endian(1, hook);
@@ -185,7 +207,6 @@ fn chains(t: &mut Transaction) {
 
 fn rule(t: &mut Transaction, chain: &str, expressions: impl FnOnce(&mut Batch)) {
     t.add(NEWRULE, crate::netlink::CREATE | APPEND, |m| {
-        m.text(1, TABLE);
         m.text(2, chain);
         m.nest(4, expressions);
     });

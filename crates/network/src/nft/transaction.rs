@@ -1,5 +1,6 @@
 //! A transaction: all of its messages take effect, or none.
 
+use super::table::Table;
 use crate::netlink::{Batch, CREATE, Refusal, Socket};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 16;
@@ -20,21 +21,25 @@ pub(super) fn kind(message: u16) -> u16 {
     (SUBSYSTEM << 8) | message
 }
 
-/// Messages to be done as one.
+/// Messages on one table, to be done as one.
 pub(crate) struct Transaction {
     batch: Batch,
-    family: u8,
+    table: Table,
 }
 
 impl Transaction {
-    pub(crate) fn new(family: u8) -> Self {
+    pub(crate) fn new(table: &Table) -> Self {
         let mut batch = Batch::new();
         batch.message(NFNL_MSG_BATCH_BEGIN, 0, &ENDS, |_| {});
-        Self { batch, family }
+        Self { batch, table: table.clone() }
     }
 
     pub(super) fn add(&mut self, message: u16, flags: u16, attributes: impl FnOnce(&mut Batch)) {
-        self.batch.message(kind(message), flags, &header(self.family), attributes);
+        let Self { batch, table } = self;
+        batch.message(kind(message), flags, &header(table.family.number()), |m| {
+            m.text(1, &table.name);
+            attributes(m);
+        });
     }
 
     pub(super) fn create(&mut self, message: u16, attributes: impl FnOnce(&mut Batch)) {

@@ -1,7 +1,14 @@
 //! Pods on the kernel that Debian ships: older than what the other tests run on, so that its ways of doing things are tried.
 //! In a run of its own, as `labelled_pod`.
 
-use std::{fs, path::Path, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -33,6 +40,16 @@ fn mounts() -> String {
     fs::read_to_string("/proc/self/mountinfo").expect("mounts")
 }
 
+/// Until something listens: a container runs before its server does.
+fn served(at: &str) {
+    let begin = Instant::now();
+    while TcpStream::connect(at).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "nothing listens at {at}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[track_caller]
 fn page(at: &str) -> String {
     ok(Command::new("busybox").args(["wget", "-q", "-O", "-", &format!("http://{at}/")]).output().expect("wget"))
 }
@@ -57,6 +74,7 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
     let told: Value = serde_json::from_str(&ok(node.crictl(&["inspectp", &sandbox]))).expect("JSON");
     let address = told["status"]["network"]["ip"].as_str().expect("an address").to_owned();
     let gateway = format!("{}.1:8099", address.rsplit_once('.').expect("four parts").0);
+    served(&format!("{address}:80"));
     assert_eq!((page(&address), page(&gateway)), (PAGE.to_owned(), PAGE.to_owned()));
     assert_eq!(inside(&node, &id, "cat /tools/www/index.html"), PAGE);
     assert_eq!(ok(node.crictl(&["logs", &id])), "begun");
@@ -76,6 +94,7 @@ fn a_pod_lives_and_what_keeps_it_may_die() {
     }));
     let id = ok(node.crictl(&["create", &sandbox, &file, &pod_file]));
     ok(node.crictl(&["start", &id]));
+    served(&format!("{address}:80"));
     node.kill();
     assert_eq!(page(&address), PAGE);
     node.again();
