@@ -79,8 +79,9 @@ pub(crate) fn is_ending(pid: i32) -> bool {
     stat_field(pid, 9).and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
-/// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie.
-pub(crate) fn end_of(pidfd: impl AsFd, pid: i32) -> Known {
+/// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie that it is until
+/// then.
+pub(crate) fn end_of(pidfd: impl AsFd, pid: i32, started: u64) -> Known {
     if is_alive(&pidfd) {
         return Known::Alive;
     }
@@ -92,12 +93,8 @@ pub(crate) fn end_of(pidfd: impl AsFd, pid: i32) -> Known {
     }
     match pidfd_exit(&pidfd) {
         Ok(PidfdExit::Reaped(status)) => Known::End(End::of_raw(status)),
-        // The pidfd says it is a zombie still, so its number is still its own.
-        Ok(PidfdExit::NotReaped) => match zombie_status(pid) {
-            Some(status) if matches!(pidfd_exit(&pidfd), Ok(PidfdExit::NotReaped)) => Known::End(End::of_raw(status)),
-            _ => Known::NotYet,
-        },
-        Ok(PidfdExit::Unknown) | Err(_) => Known::Never,
+        Ok(PidfdExit::NotReaped) => zombie_end(pid, started).map_or(Known::NotYet, Known::End),
+        Ok(PidfdExit::Unknown) | Err(_) => zombie_end(pid, started).map_or(Known::Never, Known::End),
     }
 }
 
@@ -106,16 +103,27 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)?.parse().ok()
 }
 
-/// `/proc/<pid>/stat`, field 52, of a zombie.
-fn zombie_status(pid: i32) -> Option<i32> {
-    (stat_field(pid, 3)? == "Z").then(|| stat_field(pid, 52))??.parse().ok()
+/// How the zombie of this pid and start time ended.
+fn zombie_end(pid: i32, started: u64) -> Option<End> {
+    // All from one read: the number may be another's at the next.
+    let stat = stat_of(pid)?;
+    let its_own = field(&stat, 22)?.parse() == Ok(started);
+    (field(&stat, 3)? == "Z" && its_own).then(|| field(&stat, 52))??.parse().ok().map(End::of_raw)
+}
+
+fn stat_of(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
 }
 
 fn stat_field(pid: i32, number: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field(&stat_of(pid)?, number).map(str::to_owned)
+}
+
+/// Of `/proc/<pid>/stat`, counted from one.
+fn field(stat: &str, number: usize) -> Option<&str> {
     // The second field is the name in parentheses and may hold anything.
     let rest = stat.get(stat.rfind(')')? + 2..)?;
-    rest.split(' ').nth(number.checked_sub(3)?).map(|field| field.trim_end().to_owned())
+    rest.split(' ').nth(number.checked_sub(3)?).map(str::trim_end)
 }
 
 /// `/proc/<pid>/oom_score_adj`.

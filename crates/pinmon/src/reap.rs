@@ -60,7 +60,7 @@ impl Monitor {
     pub(crate) fn ended_elsewhere(&mut self, serial: u64, tries: u32) {
         let Some(child) = self.containers.get(&serial) else { return };
         let Some(pidfd) = child.pidfd().filter(|_| !child.has_ended()) else { return };
-        let end = match end_of(pidfd, child.pid) {
+        let end = match end_of(pidfd, child.pid, child.start_time) {
             Known::End(end) => end,
             Known::NotYet if tries < TRIES => {
                 return self.timers.after(FIRST * (1 << tries), Timer::Exit(serial, tries + 1));

@@ -28,7 +28,7 @@ pub(crate) fn broken(id: &str, holding: Option<&Holding>, why: &Error) -> (Conta
     let mut record = ContainerRecord { broken: Some(why.message.clone()), ..ContainerRecord::default() };
     match holding {
         Some(_) => record.phase = ContainerPhase::Created,
-        None => end::finish(&mut record, &end::unseen(None)),
+        None => end::finish(&mut record, &end::unseen()),
     }
     record.enter(&format!("its record is broken: {}; remove the container", why.message));
     (metadata, record)

@@ -1,15 +1,18 @@
 //! The end of a container's process, as the monitor or the kernel tells it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use monitor_api::ExitStatus;
+use monitor_api::{ExitStatus, Role};
+use rustix::fd::OwnedFd;
 
 use super::{Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
 
 /// Notes how it ended. While `start` is not done, that decides.
 pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatus) -> Result<(), Error> {
-    status.code = status.code.or_else(|| container.reaped.get().copied());
+    if status.code.is_none() {
+        status.code = reap(container, engine.monitor.custody().file(container.id(), Role::Pidfd));
+    }
     engine.monitor.custody().exited(container.id(), &status);
     container.update(&engine.records, |record| match record.phase {
         ContainerPhase::Exited => false,
@@ -46,13 +49,16 @@ pub(crate) fn finish(record: &mut ContainerRecord, status: &ExitStatus) {
 }
 
 /// An end nobody saw: both processes were gone at the time.
-pub(crate) fn unseen(code: Option<i32>) -> ExitStatus {
-    ExitStatus {
-        code,
-        signal: code.filter(|code| *code > 128).map(|code| code - 128),
-        oom_killed: false,
-        at: clock::now(),
-    }
+pub(crate) fn unseen() -> ExitStatus {
+    ExitStatus { code: None, signal: None, oom_killed: false, at: clock::now() }
+}
+
+/// The exit code of one that is a child of this process now. The monitor may tell of its end before we saw it or after, and
+/// only one call gets the code from the kernel: the other has it from there.
+fn reap(container: &Container, pidfd: Option<OwnedFd>) -> Option<i32> {
+    let mut code = container.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+    *code = code.or_else(|| process::reap(pidfd?));
+    *code
 }
 
 /// After a monitor's death its containers are children of this process (or of the init of the machine): whoever is not
@@ -62,10 +68,11 @@ pub(crate) fn reap_when_over(engine: &Arc<Inner>, id: &str) {
     // A pod's init has no code that anybody asks for.
     let container = engine.container(id).ok();
     tokio::spawn(async move {
-        if process::ended(&pidfd).await.is_ok()
-            && let (Some(code), Some(container)) = (process::reap(&pidfd), container)
-        {
-            let _ = container.reaped.set(code);
+        if process::ended(&pidfd).await.is_ok() {
+            match container {
+                Some(container) => reap(&container, Some(pidfd)),
+                None => process::reap(pidfd),
+            };
         }
     });
 }

@@ -145,7 +145,7 @@ pub(crate) struct Container {
     /// How many of its processes the OOM killer had ended, when somebody asked.
     oom_kills: AtomicU64,
     /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
-    pub(crate) reaped: OnceLock<i32>,
+    pub(crate) reaped: Mutex<Option<i32>>,
     record: watch::Sender<Arc<ContainerRecord>>,
     writing: Mutex<()>,
     process: OnceLock<oci::Process>,
@@ -159,7 +159,7 @@ impl Container {
             busy: Arc::default(),
             asked: AtomicBool::new(false),
             oom_kills: AtomicU64::new(0),
-            reaped: OnceLock::new(),
+            reaped: Mutex::new(None),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
             process: OnceLock::new(),

@@ -149,7 +149,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
             }
             starts
         });
-        return end::ended(engine, container, record.early_end.clone().unwrap_or_else(|| end::unseen(None)));
+        return end::ended(engine, container, record.early_end.clone().unwrap_or_else(end::unseen));
     };
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut files = stdio::Stdio::again(&folder, container.config());

@@ -140,3 +140,39 @@ fn an_image_of_many_layers_is_shown() {
     let (_, id) = run(&node, &pod(&node, "layers", json!({})), &container);
     assert_eq!(inside(&node, &id, "cat /layer-* | wc -l"), "40");
 }
+
+/// Before Linux 6.15 only its parent hears how a process ended, and after the monitor's death that is the daemon.
+#[test]
+fn exit_codes_are_known_after_the_monitors_death() {
+    let node = Node::start("codes", 4);
+    let config = pod(&node, "codes", json!({}));
+    let pod_file = node.file("pod.json", &config);
+    let sandbox = ok(node.crictl(&["runp", &pod_file]));
+    let begin =
+        |code: u8| {
+            let file = node.file("container.json", &json!({
+            "metadata": {"name": format!("c{code}")},
+            "image": {"image": "demo:1"},
+            "command": ["sh", "-c", format!("trap 'exit {code}' TERM; echo begun; while :; do sleep 0.1; done")],
+            "log_path": format!("{code}.log"),
+        }));
+            let id = ok(node.crictl(&["create", &sandbox, &file, &pod_file]));
+            ok(node.crictl(&["start", &id]));
+            while ok(node.crictl(&["logs", &id])) != "begun" {
+                thread::sleep(Duration::from_millis(50));
+            }
+            id
+        };
+    let ids: Vec<String> = (1..=8).map(begin).collect();
+    node.kill_monitor();
+    while !node.crictl(&["exec", "-s", &ids[0], "true"]).status.success() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let stop: Vec<&str> = ["stop", "-t", "30"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+    ok(node.crictl(&stop));
+    let code = |id: &String| {
+        let told: Value = serde_json::from_str(&ok(node.crictl(&["inspect", id]))).expect("JSON");
+        told["status"]["exitCode"].as_u64()
+    };
+    assert_eq!(ids.iter().map(code).collect::<Vec<_>>(), (1..=8).map(Some).collect::<Vec<_>>());
+}
