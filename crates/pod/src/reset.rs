@@ -45,11 +45,13 @@ fn leave(root: &Path) -> Result<(), Error> {
     }
 }
 
+/// A folder that is a file system of its own (a disk for images, say) is emptied, and stays.
 fn remove_tree(root: &Path) -> Result<(), Error> {
+    let emptied = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
     match fs::remove_dir_all(root) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed(format_args!("remove {}", root.display()))(error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy && emptied() => Ok(()),
+        Err(error) => Err(failed(format_args!("remove {}", root.display()))(error)),
     }
 }

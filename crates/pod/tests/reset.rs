@@ -1,0 +1,28 @@
+//! Everything is taken away again.
+
+mod node;
+
+use std::fs;
+
+use node::{on_a_node, script, shell};
+
+#[test]
+fn reset_leaves_nothing_but_a_disk() {
+    on_a_node("reset_leaves_nothing_but_a_disk", |node| async move {
+        let data = node.dir.join("data");
+        fs::create_dir(&data).expect("folder");
+        shell(&format!("mount -t tmpfs tmpfs {}", data.display()));
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        node.run(&engine, &pod, script("c", "exec sleep 1000")).await;
+        engine.reset().await.expect("reset");
+        assert!(!node.config.state_dir.exists());
+        assert_eq!(fs::read_dir(&data).expect("the disk").count(), 0);
+        assert_eq!(shell("ls -A /run/netns; nft list tables; ip -o link | grep -v ': lo:' || true"), "");
+        shell(&format!("umount {}", data.display()));
+
+        let engine = node.open().await;
+        engine.reset().await.expect("reset");
+        assert!(!data.exists());
+    });
+}
