@@ -22,6 +22,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         return Err(told(Error::state("it does not run")));
     }
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
+    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(told)?;
     let mut pipes = Attachments::new();
     let mut output = |wanted: bool, role: Role| {
         if !wanted {

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use monitor_api::{ExitStatus, Role};
-use rustix::fd::OwnedFd;
+use monitor_api::ExitStatus;
 
 use super::{Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
@@ -11,7 +10,8 @@ use crate::{Error, clock, engine::Inner, process};
 /// Notes how it ended. While `start` is not done, that decides.
 pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatus) -> Result<(), Error> {
     if status.code.is_none() {
-        status.code = reap(container, engine.monitor.custody().file(container.id(), Role::Pidfd));
+        let custody = engine.monitor.custody();
+        status.code = reaped(container, || custody.of_pidfd(container.id(), |pidfd| process::reap(pidfd)).flatten());
     }
     engine.monitor.custody().exited(container.id(), &status);
     container.update(&engine.records, |record| match record.phase {
@@ -55,9 +55,9 @@ pub(crate) fn unseen() -> ExitStatus {
 
 /// The exit code of one that is a child of this process now. The monitor may tell of its end before we saw it or after, and
 /// only one call gets the code from the kernel: the other has it from there.
-fn reap(container: &Container, pidfd: Option<OwnedFd>) -> Option<i32> {
+fn reaped(container: &Container, reap: impl FnOnce() -> Option<i32>) -> Option<i32> {
     let mut code = container.reaped.lock().unwrap_or_else(PoisonError::into_inner);
-    *code = code.or_else(|| process::reap(pidfd?));
+    *code = code.or_else(reap);
     *code
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn reap_when_over(engine: &Arc<Inner>, id: &str) {
     tokio::spawn(async move {
         if process::ended(&pidfd).await.is_ok() {
             match container {
-                Some(container) => reap(&container, Some(pidfd)),
+                Some(container) => reaped(&container, || process::reap(pidfd)),
                 None => process::reap(pidfd),
             };
         }

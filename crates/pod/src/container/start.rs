@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use monitor_api::{ExitStatus, Role};
+use monitor_api::ExitStatus;
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::{Instrument, debug_span};
 
@@ -61,9 +61,7 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
     });
     if started.is_err() {
         // Whatever the monitor could not tell any more: it does not run.
-        if let Some(pidfd) = engine.monitor.custody().file(container.id(), Role::Pidfd) {
-            let _ = pidfd_send_signal(pidfd, Signal::KILL);
-        }
+        engine.monitor.custody().of_pidfd(container.id(), |pidfd| pidfd_send_signal(pidfd, Signal::KILL));
     }
     started
 }

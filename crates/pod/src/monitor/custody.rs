@@ -2,7 +2,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    os::fd::{AsFd, OwnedFd},
+    io,
+    os::fd::OwnedFd,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -35,6 +36,13 @@ pub(crate) struct Custody(Mutex<Contents>);
 struct Contents {
     objects: HashMap<String, Held>,
     keys: HashMap<String, Vec<OwnedFd>>,
+}
+
+impl Contents {
+    fn file(&self, id: &str, role: Role) -> Option<&OwnedFd> {
+        let (_, file) = self.objects.get(id)?.files.iter().find(|(of, _)| *of == role)?;
+        Some(file)
+    }
 }
 
 impl Held {
@@ -128,11 +136,14 @@ impl Custody {
         }
     }
 
-    /// A duplicate of one descriptor.
-    pub(crate) fn file(&self, id: &str, role: Role) -> Option<OwnedFd> {
-        let contents = self.lock();
-        let (_, file) = contents.objects.get(id)?.files.iter().find(|(of, _)| *of == role)?;
-        file.as_fd().try_clone_to_owned().ok()
+    /// A duplicate of one descriptor, where it is held.
+    pub(crate) fn file(&self, id: &str, role: Role) -> io::Result<Option<OwnedFd>> {
+        self.lock().file(id, role).map(OwnedFd::try_clone).transpose()
+    }
+
+    /// What `ask` says of a process's pidfd, where that is held. It is lent: this must not fail for want of descriptors.
+    pub(crate) fn of_pidfd<T>(&self, id: &str, ask: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        self.lock().file(id, Role::Pidfd).map(ask)
     }
 
     /// A duplicate of the pidfd, once, for who waits for the end: one is enough, however often a monitor dies.
@@ -151,8 +162,8 @@ impl Custody {
     }
 
     /// A duplicate of one descriptor that is kept under a key.
-    pub(crate) fn kept(&self, key: &str, n: usize) -> Option<OwnedFd> {
-        self.lock().keys.get(key)?.get(n)?.try_clone().ok()
+    pub(crate) fn kept(&self, key: &str, n: usize) -> io::Result<Option<OwnedFd>> {
+        self.lock().keys.get(key).and_then(|files| files.get(n)).map(OwnedFd::try_clone).transpose()
     }
 
     pub(crate) fn holds(&self, id: &str) -> bool {

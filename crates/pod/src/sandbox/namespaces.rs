@@ -61,10 +61,10 @@ impl Shared {
     /// The descriptor that is kept for this pod; `None` where the pod has none of its own.
     pub(crate) fn file(self, engine: &Inner, sandbox: &Sandbox) -> Result<Option<OwnedFd>, Error> {
         let Some(n) = Self::of(sandbox.config()).iter().position(|shared| *shared == self) else { return Ok(None) };
-        let file = engine.monitor.custody().kept(&Self::key(sandbox.id()), n);
-        match file {
-            Some(file) => Ok(Some(file)),
-            None => Err(Error::state(format!("pod {}: its {self:?} namespace is not held any more", sandbox.id()))),
+        match engine.monitor.custody().kept(&Self::key(sandbox.id()), n) {
+            Ok(Some(file)) => Ok(Some(file)),
+            Err(error) => Err(failed(format_args!("duplicate the {self:?} namespace of pod {}", sandbox.id()))(error)),
+            Ok(None) => Err(Error::state(format!("pod {}: its {self:?} namespace is not held any more", sandbox.id()))),
         }
     }
 }
