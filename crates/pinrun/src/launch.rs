@@ -112,6 +112,7 @@ impl Launched {
     /// Takes it away again; what made that necessary is told by the caller.
     pub(crate) fn abandon(self, global: &Global) {
         abandon(self.nascent);
+        self.folder.uncover_root();
         let _ = self.folder.remove();
         warn_each(global, self.hooks.poststop(&self.record.state(oci::Status::Stopped)));
     }
@@ -130,6 +131,7 @@ pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Re
     match made {
         Ok((record, nascent, terminal)) => Ok(Launched { folder, record, hooks, nascent, terminal }),
         Err(failure) => {
+            folder.uncover_root();
             // What failed first is what to tell.
             let _ = folder.remove();
             Err(failure)
@@ -227,6 +229,9 @@ impl Making<'_> {
         {
             self.folder.note_group(path)?;
         }
+        if hosts_mounts(&spec.linux) {
+            self.folder.note_root(&rootfs)?;
+        }
         let invocation = Invocation {
             state,
             starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
@@ -309,6 +314,7 @@ pub(crate) struct Made<'a> {
 pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure> {
     let gone = || Failure::new("the container's process ended before it was started");
     let [bundle, rootfs] = [made.bundle, made.rootfs].map(|path| path.to_string_lossy().into_owned());
+    let hosts_mounts = hosts_mounts(&spec.linux);
     let linux = spec.linux.unwrap_or_default();
     Ok(Record {
         version: VERSION,
@@ -323,7 +329,7 @@ pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure>
         cgroup: made.group.path().as_str().to_owned(),
         own_pids: has_own_pids(&linux),
         own_users: linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User),
-        hosts_mounts: !linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::Mount),
+        hosts_mounts,
         own_keyring: made.own_keyring,
         systemd_unit: made.group.unit_name().map(str::to_owned),
         annotations: spec.annotations,
@@ -333,6 +339,12 @@ pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure>
         intel_rdt: linux.intel_rdt,
         seccomp_agent: linux.seccomp.and_then(seccomp_agent),
     })
+}
+
+/// Whether its mounts are made in the caller's namespace.
+fn hosts_mounts(linux: &Option<oci::Linux>) -> bool {
+    let mut namespaces = linux.iter().flat_map(|linux| &linux.namespaces);
+    !namespaces.any(|namespace| namespace.kind == oci::NamespaceType::Mount)
 }
 
 fn seccomp_agent(profile: oci::Seccomp) -> Option<[String; 2]> {

@@ -16,7 +16,7 @@ use rustix::{
 
 use crate::{
     failure::Failure,
-    state::{Record, remains},
+    state::{Record, remains, shown_root},
 };
 
 /// Longest id, as long as a file's name may be.
@@ -74,6 +74,7 @@ impl Folder {
             // One that is in use became somebody else's meanwhile.
             let _ = remains(&cgroup::Hierarchies::open()?, &path).map(|group| group.map(cgroup::Group::remove));
         }
+        self.uncover_root();
         self.clear()
     }
 
@@ -175,6 +176,7 @@ impl Folder {
             group.kill()?;
             group.remove()?;
         }
+        self.uncover_root();
         self.remove()
     }
 
@@ -210,7 +212,7 @@ impl Folder {
         if self.is_gone() {
             return Ok(());
         }
-        for name in ["state.json", GROUP, "seccomp.bpf"] {
+        for name in ["state.json", GROUP, "seccomp.bpf", shown_root::ROOT] {
             // What cannot be removed here is told below.
             let _ = unlinkat(&self.dir, name, AtFlags::empty());
         }

@@ -4,6 +4,7 @@
 //! state.json     the record, written once, beside and renamed; without it the container is being made, or never was
 //! seccomp.bpf    the compiled filter, for exec; absent: there is none
 //! group          a symlink to where its cgroup is, from before that is made
+//! root           a symlink that tells what was mounted at the root of one without a mount namespace, before it was
 //! start          the socket over which a created container is started
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod folder;
 mod group;
 mod record;
+mod shown_root;
 mod start_socket;
 
 pub(crate) use folder::{Folder, list};

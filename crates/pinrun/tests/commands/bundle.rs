@@ -111,11 +111,18 @@ impl Bundle {
         }
     }
 
-    /// Nothing is left of the container: no state, no cgroup.
+    /// How many mounts there are in the bundle.
+    pub(crate) fn mounts(&self) -> usize {
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        table.matches(&format!(" {}/", self.folder.path().display())).count()
+    }
+
+    /// Nothing is left of the container: no state, no cgroup, no mount.
     #[track_caller]
     pub(crate) fn is_gone(&self) {
         assert!(!self.root().join(ID).exists(), "the state folder is left");
         assert!(!Hierarchies::open().expect("trees").contains(&self.group), "the cgroup is left");
+        assert_eq!(self.mounts(), 0, "mounts are left");
     }
 }
 

@@ -5,6 +5,7 @@ mod hooks;
 mod killed;
 mod lifecycle;
 mod limits;
+mod shared_mounts;
 mod tell;
 mod terminal;
 
@@ -12,13 +13,14 @@ mod terminal;
 pub(crate) type Case = (&'static str, fn());
 
 pub(crate) fn all() -> impl Iterator<Item = Case> {
-    let groups: [&[Case]; 9] = [
+    let groups: [&[Case]; 10] = [
         lifecycle::CASES,
         bad_input::CASES,
         descriptors::CASES,
         hooks::CASES,
         terminal::CASES,
         killed::CASES,
+        shared_mounts::CASES,
         exec::CASES,
         limits::CASES,
         tell::CASES,

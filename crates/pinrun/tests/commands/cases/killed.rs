@@ -25,7 +25,7 @@ fn lasts(bundle: &Bundle, words: &[&str]) -> Duration {
 }
 
 /// Starts the command and kills it after that long.
-fn kill_after(bundle: &Bundle, words: &[&str], moment: Duration) {
+pub(super) fn kill_after(bundle: &Bundle, words: &[&str], moment: Duration) {
     let mut child = bundle.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pinrun");
     sleep(moment);
     // It may have ended.
