@@ -5,7 +5,7 @@ use rustix::{
 };
 use syscall::pidfd_signal::pidfd_signal;
 
-use crate::{Error, Group};
+use crate::{Error, Group, controller::Controller};
 
 /// SIGKILL.
 const KILL: i32 = 9;
@@ -14,12 +14,13 @@ const PASSES_MAX: usize = 64;
 
 impl Group {
     /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill` (kernel
-    /// 5.14+), else by stopping the group first. Does not wait for their end. A group that is gone is fine.
+    /// 5.14+), else by stopping the group first. What is frozen is thawed. Does not wait for their end. A group that is gone
+    /// is fine.
     pub fn kill(&self) -> Result<(), Error> {
         if let Some(tree) = self.trees.v2() {
             let file = self.file(tree, "cgroup.kill");
             match tree.try_write(&file, "1") {
-                Ok(()) | Err(Errno::NODEV) => return Ok(()),
+                Ok(()) | Err(Errno::NODEV) => return self.thaw_beside_v2(),
                 Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(tree.write_failed(&file, "1", errno)),
             }
@@ -28,6 +29,19 @@ impl Group {
             return Ok(());
         }
         self.kill_stopped()
+    }
+
+    /// On a hybrid host somebody may have stopped it by the v1 freezer, and what that stopped dies only when it runs again.
+    /// A command's group is not stopped there by itself.
+    fn thaw_beside_v2(&self) -> Result<(), Error> {
+        let freezer = self.trees.with(Controller::Freezer).filter(|tree| !tree.v2 && !self.is_exec_group());
+        let Some(tree) = freezer else { return Ok(()) };
+        let file = self.file(tree, "freezer.state");
+        match tree.try_write(&file, "THAWED") {
+            // Gone, or another user's.
+            Ok(()) | Err(Errno::NODEV | Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(()),
+            Err(errno) => Err(tree.write_failed(&file, "THAWED", errno)),
+        }
     }
 
     /// Stopped processes cannot fork, so one list is all of them. Without a freezer, or where one cannot be stopped, lists

@@ -166,7 +166,7 @@ fn a_program_that_fails_is_told_and_undone() {
             ("echo '[1]'", "its result is no object"),
             ("echo '{\"ips\": [{\"address\": \"nonsense\"}]}'", "its result is not valid"),
             ("head -c 3000000 /dev/zero", "its output is longer than 1048576 bytes"),
-            ("sleep 1000 & sleep 1000", "no answer within 0.5 s; it was killed"),
+            ("sleep 76543 & sleep 76543", "no answer within 0.5 s; it was killed"),
         ];
         for (answer, expected) in cases {
             plugin("bad", &format!("[ $CNI_COMMAND = ADD ] || exit 0\n{answer}"));
@@ -179,9 +179,9 @@ fn a_program_that_fails_is_told_and_undone() {
             assert!(said("order").ends_with("bad ADD\nbad DEL\n"), "{}", said("order"));
             node::assert_clean();
         }
-        // A killed process is there until it is scheduled.
+        // A killed process is there until it is scheduled. No other test has one that sleeps so long.
         let gone = async {
-            while run("ps -eo args 2>/dev/null || true").contains("sleep 1000") {
+            while run("ps -eo args 2>/dev/null || true").contains("sleep 76543") {
                 tokio::task::yield_now().await;
             }
         };

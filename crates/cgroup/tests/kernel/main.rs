@@ -20,6 +20,7 @@ const ANYWHERE: &[Test] = &[
     ("join_every_tree", processes::join_every_tree),
     ("kill_all", processes::kill_all),
     ("kill_while_frozen", processes::kill_while_frozen),
+    ("kill_while_frozen_by_others", processes::kill_while_frozen_by_others),
     ("freeze_and_thaw", processes::freeze_and_thaw),
     ("signal_each", processes::signal_each),
     ("exec_group_alone", processes::exec_group_alone),

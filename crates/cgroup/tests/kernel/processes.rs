@@ -49,6 +49,23 @@ pub(crate) fn kill_while_frozen() {
     assert_eq!(process.wait(), 128 + 9);
 }
 
+/// By the v1 freezer, beside a v2 tree.
+pub(crate) fn kill_while_frozen_by_others() {
+    let fixture = Fixture::new("kill-frozen-by-others");
+    let group = fixture.group(&Resources::default());
+    let process = run_in(&group.joiner().unwrap(), pause);
+    let file = format!("/sys/fs/cgroup/freezer{}/freezer.state", fixture.path);
+    match fs::write(&file, "FROZEN") {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return group.kill().unwrap(),
+        frozen => frozen.unwrap(),
+    }
+    while fs::read_to_string(&file).unwrap().trim() != "FROZEN" {
+        rustix::thread::sched_yield();
+    }
+    group.kill().unwrap();
+    assert_eq!(process.wait(), 128 + 9);
+}
+
 pub(crate) fn freeze_and_thaw() {
     let fixture = Fixture::new("freeze");
     let group = fixture.group(&Resources::default());
