@@ -82,6 +82,13 @@ impl Group {
         Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
     }
 
+    /// Those right below whose name is one that the caller gives to [`Group::exec_group`]: a container may have its own.
+    pub fn exec_groups(&self, is_ours: impl Fn(&str) -> bool) -> Result<Vec<Group>, Error> {
+        let (tree, path) = (self.primary()?, self.path.relative());
+        let names = tree.children(path).map_err(|errno| Error::io("list", tree.describe(path), errno))?;
+        names.iter().filter(|name| is_ours(name)).map(|name| self.open_exec_group(name)).collect()
+    }
+
     /// Where it stands (an exec group: in the primary tree).
     pub fn path(&self) -> &GroupPath {
         self.sub.as_ref().unwrap_or(&self.path)

@@ -78,6 +78,18 @@ impl Ledger {
         Ok(Self { folder: folder.to_owned() })
     }
 
+    /// Removes what a crash left beside its name; by the state's one owner.
+    pub(crate) fn sweep(&self) -> Result<(), Error> {
+        let fail = |e| Error::path("sweep", &self.folder, e);
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                ignore_missing(fs::remove_file(entry.path())).map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+
     fn here(&self, sandbox: &str) -> PathBuf {
         self.folder.join(format!("{sandbox}.json"))
     }

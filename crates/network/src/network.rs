@@ -86,6 +86,7 @@ impl Network {
         let state = config.state_dir.join("network");
         let ledger = Ledger::open(&state.join("attachments"))?;
         let owned = own(&state.join("owner"))?;
+        ledger.sweep()?;
         let firewall = Firewall::open(&config.state_dir)?;
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
             firewall.remember(&record.pod.sandbox, &record.ports, record.mappings());

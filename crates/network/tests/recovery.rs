@@ -89,7 +89,7 @@ fn only_what_no_one_owns_is_removed() {
         assert_eq!(files("leases").len(), 2, "{:?}", files("leases"));
         let ports = node::ports();
         assert!(ports.contains("8080") && !ports.contains("8081"), "{ports}");
-        assert!(!files("attachments").iter().any(|name| name.contains("torn")));
+        assert!(!files("attachments").iter().any(|name| name.contains("torn") || name.contains("half")));
         assert!(network.detach(&pod_ref(2).sandbox).await.is_ok());
     });
 }

@@ -15,6 +15,11 @@ pub(crate) fn fresh() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Whether it could be one of [`fresh`].
+pub(crate) fn is_fresh(id: &str) -> bool {
+    id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
 /// By the whole id, or by its beginning where only one has it.
 pub(crate) fn find<'a, T>(map: &'a BTreeMap<String, T>, what: &str, id: &str) -> Result<&'a T, Error> {
     if let Some(found) = map.get(id) {

@@ -1,5 +1,6 @@
 //! Opening the engine: records, what the monitor holds, and what the kernel says, made one again.
 
+mod commands;
 mod containers;
 mod sandboxes;
 
@@ -94,6 +95,7 @@ async fn restore(engine: &Arc<Inner>, mut found: Inventory) -> Result<(), Error>
     let mut begun = containers::load(engine, &mut found).await?;
     begun.extend(sandboxes::restore(engine, &mut found).await);
     drop_strangers(engine, found).await;
+    commands::end_left(engine).await;
     // As a rule they take milliseconds, and then what is served is settled.
     let _ = tokio::time::timeout(SETTLE, futures_util::future::join_all(begun)).await;
     Ok(())

@@ -51,6 +51,33 @@ fn a_container_that_ends_while_no_monitor_lives_keeps_its_exit_code() {
     node.end();
 }
 
+/// One that neither reads nor writes does not notice by itself; what an earlier one left behind is the container's.
+#[test]
+fn a_command_does_not_outlive_who_asked_for_it() {
+    let mut node = Node::start();
+    node.load_image();
+    let (_, id) = counter(&node);
+    node.crictl(&["exec", "-s", &id, "sh", "-c", "sleep 8001 >/dev/null 2>&1 &"]).ok();
+    let runs =
+        |seconds: &str| node.processes().iter().any(|process| process.command_line() == format!("sleep {seconds}"));
+    thread::scope(|scope| {
+        scope.spawn(|| node.crictl(&["exec", "-s", &id, "sleep", "8002"]));
+        wait_until("the command runs", || runs("8002"));
+        let [monitor, daemon] = [node.process("pinmon"), node.process("pinion")].map(|process| process.pid.to_string());
+        // At once: the monitor would end commands of a daemon that died.
+        node.run("kill", &["-KILL", &monitor, &daemon]).ok();
+    });
+    assert!(runs("8002") && runs("8001"));
+    node.forget_daemon();
+    node.start_daemon();
+    let runs =
+        |seconds: &str| node.processes().iter().any(|process| process.command_line() == format!("sleep {seconds}"));
+    wait_until("the command was ended", || !runs("8002"));
+    assert!(runs("8001"), "what a command left is the container's");
+    finish(&node, &id);
+    node.end();
+}
+
 #[test]
 fn a_container_that_ends_while_no_daemon_lives_is_known_afterwards() {
     let mut node = Node::start();
