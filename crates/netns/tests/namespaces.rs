@@ -8,7 +8,8 @@ use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::MetadataExt,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
 };
 
 use netns::{Error, Identity, Namespace, PinDir, PodNamespaces, Pool};
@@ -86,10 +87,9 @@ fn what_is_not_ours_stays() {
 fn whoever_sees_a_name_finds_it_ready() {
     on_a_node("whoever_sees_a_name_finds_it_ready", || {
         let (pins, namespace, done) = (pins(), Namespace::create().unwrap(), AtomicBool::new(false));
-        let id = namespace.id().unwrap();
-        let seen = std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| {
-                let mut seen = 0;
+        let (id, seen) = (namespace.id().unwrap(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     for entry in fs::read_dir(PUBLIC).unwrap().flatten() {
                         if entry.file_name().to_string_lossy().starts_with('.') {
@@ -100,19 +100,22 @@ fn whoever_sees_a_name_finds_it_ready() {
                             // It went between the listing and the opening, or between link and mount.
                             Err(_) => assert!(!entry.path().is_symlink(), "{entry:?} was visible and not ready"),
                         }
-                        seen += 1;
+                        seen.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                seen
             });
-            for round in 0..500 {
+            // On a busy machine the watcher may sleep through many.
+            let begin = Instant::now();
+            for round in 0.. {
                 pins.pin(&format!("n{round}"), &namespace).unwrap();
                 pins.unpin(&format!("n{round}")).unwrap();
+                if round >= 500 && seen.load(Ordering::Relaxed) >= 50 || begin.elapsed() > Duration::from_secs(20) {
+                    break;
+                }
             }
             done.store(true, Ordering::Relaxed);
-            watcher.join().unwrap()
         });
-        assert!(seen > 0);
+        assert!(seen.load(Ordering::Relaxed) >= 50);
     });
 }
 
