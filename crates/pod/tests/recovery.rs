@@ -193,8 +193,9 @@ fn both_die_and_the_init_of_a_pod_is_found_again() {
         assert_eq!(state(&engine, &one), ContainerState::Running);
         let two = node.run(&engine, &pod, shared("two")).await;
         assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
+        let second = monitor_pid(&engine).await;
         kill_monitor(&engine).await;
-        replaced(&engine, Some(monitor)).await;
+        replaced(&engine, second).await;
         let three = node.run(&engine, &pod, shared("three")).await;
         assert_eq!(exec(&engine, &three, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "3");
         node.nothing_is_left(engine).await;
