@@ -83,10 +83,11 @@ impl Group {
     }
 
     /// Those right below whose name is one that the caller gives to [`Group::exec_group`]: a container may have its own.
+    /// One that goes meanwhile is left out.
     pub fn exec_groups(&self, is_ours: impl Fn(&str) -> bool) -> Result<Vec<Group>, Error> {
         let (tree, path) = (self.primary()?, self.path.relative());
         let names = tree.children(path).map_err(|errno| Error::io("list", tree.describe(path), errno))?;
-        names.iter().filter(|name| is_ours(name)).map(|name| self.open_exec_group(name)).collect()
+        Ok(names.iter().filter(|name| is_ours(name)).filter_map(|name| self.open_exec_group(name).ok()).collect())
     }
 
     /// Where it stands (an exec group: in the primary tree).

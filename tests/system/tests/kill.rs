@@ -58,22 +58,18 @@ fn a_command_does_not_outlive_who_asked_for_it() {
     node.load_image();
     let (_, id) = counter(&node);
     node.crictl(&["exec", "-s", &id, "sh", "-c", "sleep 8001 >/dev/null 2>&1 &"]).ok();
-    let runs =
-        |seconds: &str| node.processes().iter().any(|process| process.command_line() == format!("sleep {seconds}"));
     thread::scope(|scope| {
         scope.spawn(|| node.crictl(&["exec", "-s", &id, "sleep", "8002"]));
-        wait_until("the command runs", || runs("8002"));
+        wait_until("the command runs", || sleeps(&node, 8002));
         let [monitor, daemon] = [node.process("pinmon"), node.process("pinion")].map(|process| process.pid.to_string());
         // At once: the monitor would end commands of a daemon that died.
         node.run("kill", &["-KILL", &monitor, &daemon]).ok();
     });
-    assert!(runs("8002") && runs("8001"));
+    assert!(sleeps(&node, 8002) && sleeps(&node, 8001));
     node.forget_daemon();
     node.start_daemon();
-    let runs =
-        |seconds: &str| node.processes().iter().any(|process| process.command_line() == format!("sleep {seconds}"));
-    wait_until("the command was ended", || !runs("8002"));
-    assert!(runs("8001"), "what a command left is the container's");
+    wait_until("the command was ended", || !sleeps(&node, 8002));
+    assert!(sleeps(&node, 8001), "what a command left is the container's");
     finish(&node, &id);
     node.end();
 }
@@ -119,6 +115,10 @@ fn requests_in_flight_when_the_daemon_dies_leave_nothing() {
     }
     assert!(node.processes().iter().all(|process| process.name.starts_with("pin")), "{:?}", node.processes());
     node.end();
+}
+
+fn sleeps(node: &Node, seconds: u32) -> bool {
+    node.processes().iter().any(|process| process.command_line() == format!("sleep {seconds}"))
 }
 
 fn counter(node: &Node) -> (String, String) {

@@ -10,38 +10,50 @@ use cgroup::Group;
 use crate::{
     container::{Container, ContainerPhase},
     engine::{Inner, blocking},
+    error::failed,
     identifier,
 };
 
 /// Kills those that are left, with all they started. To be called before any is begun by this daemon.
 pub(super) async fn end_left(engine: &Arc<Inner>) {
     let engine = Arc::clone(engine);
-    let done = blocking(move || {
+    let over = blocking(move || {
         let running = |container: &Arc<Container>| container.record().phase == ContainerPhase::Running;
         let containers = engine.containers();
-        containers.iter().filter(|container| running(container)).for_each(|container| end_of(&engine, container));
-        Ok(())
+        Ok(containers.iter().filter(|container| running(container)).flat_map(|one| end_of(&engine, one)).collect())
     });
-    // It fails for no one.
-    let _ = done.await;
-}
-
-fn end_of(engine: &Inner, container: &Container) {
-    let Ok(group) = container.group(engine) else { return };
-    for command in group.exec_groups(identifier::is_fresh).unwrap_or_default() {
-        if let Err(error) = end(command) {
-            tracing::warn!("end what a command left in container {}: {error}", container.id());
+    let over: Vec<Group> = over.await.unwrap_or_default();
+    // Not waited for: what hangs in the kernel must not keep the daemon from its start.
+    tokio::task::spawn_blocking(move || {
+        for group in over {
+            let path = group.path().to_string();
+            if let Err(error) = group.remove() {
+                tracing::warn!("remove {path}, which a command left: {error}");
+            }
         }
-    }
+    });
 }
 
-fn end(command: Group) -> Result<(), cgroup::Error> {
-    let pids = command.pids()?;
-    let orphaned = pids.iter().any(|pid| is_command(*pid));
-    if orphaned {
-        command.kill()?;
+/// Groups that nobody needs any more.
+fn end_of(engine: &Inner, container: &Container) -> Vec<Group> {
+    let groups = container.group(engine).and_then(|group| {
+        group.exec_groups(identifier::is_fresh).map_err(failed(format_args!("list commands of {}", container.id())))
+    });
+    groups.unwrap_or_default().into_iter().filter(is_over).collect()
+}
+
+/// Whether it is empty, or its command was killed here.
+fn is_over(command: &Group) -> bool {
+    // One that goes just now is the monitor's to remove.
+    let Ok(pids) = command.pids() else { return false };
+    if !pids.iter().any(|pid| is_command(*pid)) {
+        return pids.is_empty();
     }
-    if orphaned || pids.is_empty() { command.remove() } else { Ok(()) }
+    let killed = command.kill();
+    if let Err(error) = &killed {
+        tracing::warn!("kill what a command left: {error}");
+    }
+    killed.is_ok()
 }
 
 /// Whether its parent is in another PID namespace. What ended meanwhile is none.

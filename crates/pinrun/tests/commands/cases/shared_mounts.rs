@@ -2,10 +2,17 @@
 
 use std::{fs, time::Instant};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
 use crate::bundle::{Bundle, ID};
 
-pub(crate) const CASES: &[super::Case] =
-    crate::cases!(a_whole_life, one_that_does_not_come_to_be, killed_at_any_moment, a_broken_record);
+pub(crate) const CASES: &[super::Case] = crate::cases!(
+    a_whole_life,
+    one_that_does_not_come_to_be,
+    killed_at_any_moment,
+    a_broken_record,
+    what_others_mount_there_stays,
+);
 
 /// Kills at so many moments of a creation.
 const MOMENTS: u32 = 20;
@@ -53,5 +60,21 @@ fn a_broken_record() {
     bundle.pinrun(&["run", "-d", ID]).ok();
     fs::write(bundle.root().join(ID).join("state.json"), "{").expect("a state");
     bundle.pinrun(&["delete", "-f", ID]).ok();
+    bundle.is_gone();
+}
+
+/// After a create that was killed before its root was attached, somebody made the root anew.
+fn what_others_mount_there_stays() {
+    let bundle = sharing(&["sleep", "1000"]);
+    bundle.pinrun(&["run", "-d", ID]).ok();
+    let note = fs::read_link(bundle.root().join(ID).join("root")).expect("a note");
+    bundle.pinrun(&["delete", "-f", ID]).ok();
+    let root = bundle.path("rootfs");
+    mount("tmpfs", &root, "tmpfs", MountFlags::empty(), None).expect("mount");
+    fs::create_dir(bundle.root().join(ID)).expect("a folder");
+    std::os::unix::fs::symlink(note, bundle.root().join(ID).join("root")).expect("a note");
+    bundle.pinrun(&["delete", "-f", ID]).ok();
+    assert_eq!(bundle.mounts(), 1, "it is not ours");
+    unmount(&root, UnmountFlags::empty()).expect("unmount");
     bundle.is_gone();
 }
