@@ -5,7 +5,7 @@ OUT := target/dist
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 SMALL := target/$(HOST)/small
 
-.PHONY: help setup build run stop test test-external lint bench install uninstall clean
+.PHONY: help setup build run stop test test-external campaign lint bench install uninstall clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: ## everything: unit, kernel, system; leaves the machine as it was
 
 test-external: build ## sessions of containerd, Podman, Docker and CRI-O with pinrun, and the OCI validation programs
 	@PINION_BIN=$(CURDIR)/$(OUT) tests/external/run all
+
+campaign: ## fault campaigns: kills, errors and delays at every system call, attackers, disks, power cuts (ARGS: see docs/campaigns.md)
+	@tests/campaign/run $(ARGS)
 
 lint: setup ## formatting, lints
 	cargo fmt --all --check

@@ -1,7 +1,9 @@
 //! Limits into the trees that have their controllers.
 
+use rustix::io::Errno;
+
 use crate::{
-    Error, Group, Hierarchies, Limits,
+    Error, Group, Hierarchies, Limits, Nesting,
     controller::Controller,
     convert_v1, convert_v2,
     limits::Bound,
@@ -81,6 +83,9 @@ impl Group {
         for controller in ORDER {
             self.apply_controller(limits, controller)?;
         }
+        if let Some(nesting) = limits.nesting {
+            self.limit_nesting(nesting)?;
+        }
         let Some(policy) = &limits.devices else { return Ok(()) };
         let done = match (self.trees.with(Controller::Devices), self.trees.v2()) {
             (Some(tree), _) => policy.write_v1(tree, self.place(tree)),
@@ -93,6 +98,19 @@ impl Group {
             Err(_) if !ownership::is_machine_root() => Ok(()),
             done => done,
         }
+    }
+
+    fn limit_nesting(&self, nesting: Nesting) -> Result<(), Error> {
+        let Some(tree) = self.trees.v2() else { return Ok(()) };
+        for (name, value) in [("cgroup.max.depth", nesting.depth), ("cgroup.max.descendants", nesting.descendants)] {
+            let (file, value) = (self.file(tree, name), value.to_string());
+            match tree.try_write(&file, &value) {
+                // Before Linux 4.14.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(tree.write_failed(&file, &value, errno)),
+            }
+        }
+        Ok(())
     }
 
     fn apply_controller(&self, limits: &Limits, controller: Controller) -> Result<(), Error> {

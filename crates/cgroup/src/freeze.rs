@@ -6,7 +6,7 @@ use crate::{Error, Group, controller::Controller, tree::Tree, wait::Wait};
 const FREEZE_SECONDS: u64 = 5;
 
 /// How a tree stops a group.
-enum Freezer<'a> {
+pub(crate) enum Freezer<'a> {
     /// `cgroup.freeze` (kernel 5.2+), with or without controllers.
     V2(&'a Tree),
     /// `freezer.state`.
@@ -30,15 +30,10 @@ impl Group {
         }
     }
 
-    /// Stops every process of the group and below; returns when all have stopped. One that cannot stop (uninterruptible
-    /// in the kernel) makes it thaw them again and fail after 5 s.
+    /// Stops every process of the group and below; blocks until all have stopped. One that cannot stop (uninterruptible in
+    /// the kernel) makes it thaw them again and fail after 5 s.
     pub fn freeze(&self) -> Result<(), Error> {
-        let freezer = self.freezer()?;
-        let set = |thaw: bool| match &freezer {
-            Freezer::V2(tree) => tree.write(&self.file(tree, "cgroup.freeze"), if thaw { "0" } else { "1" }),
-            Freezer::V1(tree) => tree.write(&self.file(tree, "freezer.state"), if thaw { "THAWED" } else { "FROZEN" }),
-        };
-        set(false)?;
+        let freezer = self.begin_freeze()?;
         let mut wait = Wait::new(self, FREEZE_SECONDS);
         loop {
             wait.arm();
@@ -46,12 +41,22 @@ impl Group {
                 return Ok(());
             }
             if !wait.next() {
-                set(true)?;
+                self.thaw()?;
                 let detail = self.first_process();
                 let path = self.path().to_string();
                 return Err(Error::Late { operation: "freeze", path, seconds: FREEZE_SECONDS, detail });
             }
         }
+    }
+
+    /// Has every process of the group and below stop, and waits for none.
+    pub(crate) fn begin_freeze(&self) -> Result<Freezer<'_>, Error> {
+        let freezer = self.freezer()?;
+        match &freezer {
+            Freezer::V2(tree) => tree.write(&self.file(tree, "cgroup.freeze"), "1")?,
+            Freezer::V1(tree) => tree.write(&self.file(tree, "freezer.state"), "FROZEN")?,
+        }
+        Ok(freezer)
     }
 
     /// Lets them run again.

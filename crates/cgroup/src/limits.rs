@@ -27,6 +27,17 @@ pub struct Limits {
     pub(crate) devices: Option<DevicePolicy>,
     /// v2 file and value, each of a known controller.
     pub(crate) unified: Vec<(Controller, String, String)>,
+    pub(crate) nesting: Option<Nesting>,
+}
+
+/// How many groups a container may make below its own, in the v2 tree (cgroups(7), Linux 4.14). The groups of its commands
+/// count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nesting {
+    /// `cgroup.max.depth`
+    pub depth: u32,
+    /// `cgroup.max.descendants`
+    pub descendants: u32,
 }
 
 /// A number, or no limit.
@@ -66,6 +77,12 @@ pub(crate) struct Memory {
 }
 
 impl Limits {
+    /// The same, with a limit of nested groups; v1 trees have no such limit.
+    #[must_use]
+    pub fn with_nesting(self, nesting: Nesting) -> Self {
+        Self { nesting: Some(nesting), ..self }
+    }
+
     /// Validates. As in runc, 0 means "not set" for shares, quota, period, memory and pids, and -1 "no limit".
     ///
     /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container must

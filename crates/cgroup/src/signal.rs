@@ -14,8 +14,9 @@ const PASSES_MAX: usize = 64;
 
 impl Group {
     /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill` (kernel
-    /// 5.14+), else by stopping the group first. What is frozen is thawed. Does not wait for their end. A group that is gone
-    /// is fine.
+    /// 5.14+), else by stopping the group first. What is frozen is thawed. Waits for nothing: neither for their end nor, where
+    /// the group is stopped, for that; so without `cgroup.kill` one that forks just now may live on, and is hit by the next
+    /// call. A group that is gone is fine.
     pub fn kill(&self) -> Result<(), Error> {
         if let Some(tree) = self.trees.v2() {
             let file = self.file(tree, "cgroup.kill");
@@ -28,7 +29,7 @@ impl Group {
         if !self.primary()?.exists(self.path().relative()) {
             return Ok(());
         }
-        self.kill_stopped()
+        self.kill_listed()
     }
 
     /// On a hybrid host somebody may have stopped it by the v1 freezer, and what that stopped dies only when it runs again.
@@ -44,10 +45,9 @@ impl Group {
         }
     }
 
-    /// Stopped processes cannot fork, so one list is all of them. Without a freezer, or where one cannot be stopped, lists
-    /// until nobody new turns up.
-    fn kill_stopped(&self) -> Result<(), Error> {
-        let stopped = self.freeze().is_ok();
+    /// What stops forks no longer; what forked before is seen by the next pass. Lists until nobody new turns up.
+    fn kill_listed(&self) -> Result<(), Error> {
+        let stopping = self.begin_freeze().is_ok();
         let mut killed = Ok(());
         let mut known: Vec<i32> = Vec::new();
         for _ in 0..PASSES_MAX {
@@ -55,12 +55,12 @@ impl Group {
             let now = self.pids().unwrap_or_default();
             let fresh = now.iter().any(|pid| known.binary_search(pid).is_err());
             known = now;
-            if stopped || !fresh || killed.is_err() {
+            if !fresh || killed.is_err() {
                 break;
             }
         }
         // v1 processes die when they run again.
-        if stopped {
+        if stopping {
             self.thaw()?;
         }
         killed

@@ -4,8 +4,10 @@ use crate::{
     forerunner,
     init::{self, Birth},
     namespaces::{self, PidNamespace, with_children_in},
+    nascent::Intermediate,
     placement::Placement,
     sync::{self, ChildEnd},
+    user_namespace::UserNamespace,
 };
 use rustix::{
     fd::AsFd,
@@ -14,35 +16,42 @@ use rustix::{
 };
 use syscall::clone::{Child, Clone3};
 
-/// Makes the cgroup and clones the child; returns at once. The caller must be single-threaded. Where systemd makes the group
-/// the child is cloned first, and waits until systemd has moved it.
+/// Makes the cgroup and clones the child, or the intermediate process of a child in a user or time namespace; returns at
+/// once. The caller must be single-threaded. Where systemd makes the group the child is cloned first, and waits until systemd
+/// has moved it: that blocks.
 ///
 /// Needs Linux 5.12 (mount_setattr); `/proc` of the caller must be a procfs.
 ///
 /// # Errors
 /// [`ErrorKind::System`](crate::ErrorKind::System): the cgroup could not be made or the child not cloned; nothing stays
-/// behind. What the child's set-up meets is told by [`Nascent::advance`].
+/// behind. What is met after the clone is told by [`Nascent::advance`].
 pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Error> {
     plan.open_sources()?;
-    let nascent = match &plan.placement {
-        Placement::Group(path) => create_in_group(trees, &plan, path),
-        Placement::Unit(unit) => create_in_unit(trees, &plan, unit),
-    }?;
-    if let Some(rdt) = &plan.intel_rdt
-        && let Err(error) = rdt.apply(nascent.pid)
-    {
-        rdt.undo();
-        abandon(nascent);
-        return Err(error);
-    }
-    Ok(nascent.with_net_devices(plan.net_devices))
+    let group = match &plan.placement {
+        Placement::Group(path) => path,
+        Placement::Unit(unit) => return create_in_unit(trees, &plan, unit).map(|nascent| finish(nascent, plan)),
+    };
+    create_in_group(trees, &plan, group).map(|nascent| finish(nascent, plan))
 }
 
-/// What failed first is what to tell.
-fn abandon(nascent: Nascent) {
-    let _ = pidfd_send_signal(&nascent.pidfd, Signal::KILL);
-    let _ = waitid(WaitId::PidFd(nascent.pidfd.as_fd()), WaitIdOptions::EXITED);
-    let _ = nascent.group.remove();
+/// What is done for a child once it is cloned, now or by [`Nascent::advance`].
+fn finish(nascent: Nascent, plan: Plan) -> Nascent {
+    let nascent = nascent.with_net_devices(plan.net_devices);
+    if nascent.is_cloned() {
+        let Some(rdt) = plan.intel_rdt else { return nascent };
+        return match rdt.apply(nascent.pid) {
+            Ok(()) => nascent,
+            Err(error) => {
+                rdt.undo();
+                nascent.fail(error)
+            }
+        };
+    }
+    let mappings = match plan.namespaces.user {
+        UserNamespace::New(mappings) => Some(mappings),
+        _ => None,
+    };
+    nascent.with_intermediate(Some(Intermediate { mappings, intel_rdt: plan.intel_rdt, attach: false }))
 }
 
 fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::GroupPath) -> Result<Nascent, Error> {
@@ -50,7 +59,8 @@ fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::Grou
         .map_err(|error| Error::system(format!("create the cgroup {path}"), std::io::Error::other(error)))?;
     let v2 = trees.layout() == cgroup::Layout::V2;
     match joiner(&group).and_then(|joiner| clone_init(&joiner, plan, When { in_all_groups: v2, gate: false })) {
-        Ok((child, socket)) => Ok(Nascent::new(child, socket, group, true)),
+        Ok((child, socket)) => Ok(nascent(plan, child, socket, group)),
+        // Nobody was in it yet, so that this does not wait.
         Err(error) => match group.remove() {
             Ok(()) => Err(error.within(format!("place the container in cgroup {path}"))),
             Err(also) => Err(Error { message: format!("{}; and then: {also}", error.message), ..error }),
@@ -58,8 +68,17 @@ fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::Grou
     }
 }
 
+fn nascent(plan: &Plan, child: Child, socket: rustix::fd::OwnedFd, group: cgroup::Group) -> Nascent {
+    let intermediate = plan.namespaces.need_forerunner().then(Intermediate::default);
+    Nascent::new(child, socket, group, true).with_intermediate(intermediate)
+}
+
 fn create_in_unit(trees: &cgroup::Hierarchies, plan: &Plan, unit: &cgroup::systemd::Unit) -> Result<Nascent, Error> {
     let (child, socket) = clone_init(&cgroup::Joiner::default(), plan, When { in_all_groups: true, gate: true })?;
+    let (child, socket) = match plan.namespaces.need_forerunner() {
+        true => forerunner::bring(plan, child, socket)?,
+        false => (child, socket),
+    };
     match unit.start(trees, child.pid, &plan.limits) {
         Ok(group) => {
             // One that is gone already says why to who listens next.
@@ -94,8 +113,7 @@ fn clone_init(joiner: &cgroup::Joiner, plan: &Plan, when: When) -> Result<(Child
     let When { in_all_groups, gate } = when;
     let birth = Birth { joiner, sync: &childs, in_all_groups, gate, forerun: false, gathered: None };
     if plan.namespaces.need_forerunner() {
-        let clone = Clone3 { namespaces: None, cgroup: joiner.v2_dir() };
-        return Ok((forerunner::clone_init(plan, &birth, clone)?, ours));
+        return Ok((forerunner::clone_init(plan, &birth)?, ours));
     }
     let clone = || {
         let new_pid = matches!(plan.namespaces.pid, PidNamespace::New);

@@ -9,7 +9,7 @@ use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, Uid, openat, statat},
     io::Errno,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
-    thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
+    thread::{CapabilitySet, ThreadNameSpaceType, move_into_thread_name_spaces},
 };
 use syscall::clone::{Child, Clone3};
 
@@ -19,6 +19,7 @@ use crate::{
     forerunner, id_mappings,
     init::{detach_from_parent, still_needed},
     namespaces::{MountNamespace, with_children_in},
+    nascent::Intermediate,
     process::{Last, Process, Ready},
     procfs::Procfs,
     rootfs, standard,
@@ -61,7 +62,8 @@ impl<'a> From<BorrowedFd<'a>> for Target<'a> {
     }
 }
 
-/// A command in a running container: one fork (two with a user namespace). `group` is the group to be born in: the
+/// A command in a running container: one fork; two where an unprivileged caller must enter the container's user namespace
+/// first. `group` is the group to be born in: the
 /// container's, or one made by `Group::exec_group` of it; `target` is the container, or the pidfd of its init. The caller
 /// must be single-threaded: the PID namespace of its children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
 /// execve: there is no `start`.
@@ -70,7 +72,8 @@ impl<'a> From<BorrowedFd<'a>> for Target<'a> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process, the seccomp program or its agent; `System`: the container is not
-/// running, or the clone failed. A group of `Group::exec_group` is removed then.
+/// running, or the clone failed. A group of `Group::exec_group` is then removed, unless the container put something into it:
+/// it is still to be removed where it is there.
 pub fn exec<'a>(
     group: cgroup::Group,
     target: impl Into<Target<'a>>,
@@ -79,11 +82,13 @@ pub fn exec<'a>(
     filter: Option<ExecFilter<'_>>,
 ) -> Result<Nascent, Error> {
     match clone_command(&group, target.into(), process, stdio, filter) {
-        Ok((child, socket)) => Ok(Nascent::new(child, socket, group, false)),
+        Ok((child, socket, intermediate)) => {
+            Ok(Nascent::new(child, socket, group, false).with_intermediate(intermediate))
+        }
         Err(error) => {
             if group.is_exec_group() {
                 // What failed first is what to tell.
-                let _ = group.remove();
+                let _ = group.removal().and_then(|mut removal| removal.step(2));
             }
             Err(error)
         }
@@ -96,7 +101,7 @@ fn clone_command(
     process: &oci::Process,
     stdio: Stdio,
     filter: Option<ExecFilter<'_>>,
-) -> Result<(Child, OwnedFd), Error> {
+) -> Result<(Child, OwnedFd, Option<Intermediate>), Error> {
     let filter = filter.map(|filter| filter.parse()).transpose()?;
     let mut process = Process::parse(process, &linux_of(target), filter, &mut Vec::new())?;
     process.connect_agent()?;
@@ -105,8 +110,10 @@ fn clone_command(
     let (ours, childs) = sync::pair()?;
     let sync = ChildEnd::new(childs, None);
     let command = Command { process: &process, stdio: &stdio, joiner: &joiner, target, sync: &sync, proc: None };
-    if target.user_namespace {
-        return Ok((command.clone_inside(group, ours.as_fd())?, ours));
+    // With rights over the container's user namespace its PID namespace is entered from outside, like any other.
+    if target.user_namespace && !process.callers_capabilities.contains(CapabilitySet::SYS_ADMIN) {
+        let (child, attach) = command.clone_inside(group)?;
+        return Ok((child, ours, Some(Intermediate { attach, ..Intermediate::default() })));
     }
     let init = target.init;
     let moved_by_systemd = Cell::new(false);
@@ -125,7 +132,7 @@ fn clone_command(
     if moved_by_systemd.get() {
         place(group, &child, ours.as_fd())?;
     }
-    Ok((child, ours))
+    Ok((child, ours, None))
 }
 
 /// The root of a process.
@@ -190,7 +197,7 @@ struct Command<'a> {
     joiner: &'a cgroup::Joiner,
     target: Target<'a>,
     sync: &'a ChildEnd,
-    /// The runtime's own, of who was in the container when it was cloned.
+    /// The runtime's own, of a command whose intermediate process entered the container.
     proc: Option<&'a Procfs>,
 }
 
@@ -203,35 +210,31 @@ impl Command<'_> {
         }
     }
 
-    /// With a user namespace: somebody goes ahead and enters it.
-    fn clone_inside(&self, group: &cgroup::Group, socket: BorrowedFd<'_>) -> Result<Child, Error> {
-        let ahead = |end: &ChildEnd, run: fn(&Command<'_>) -> i32| {
+    /// With a user namespace that gives an unprivileged caller the rights in the others: an intermediate process enters it, and
+    /// clones the command, which waits. Says whether systemd has to move that into its group.
+    fn clone_inside(&self, group: &cgroup::Group) -> Result<(Child, bool), Error> {
+        let work = || {
             let needed =
                 standard::descriptors(self.stdio).chain(self.joiner.descriptors()).chain(self.process.descriptor());
-            descriptors::keep_only(
-                needed.chain([self.target.init, self.sync.as_fd(), end.as_fd()]),
-                self.stdio.preserve,
-            )?;
+            descriptors::keep_only(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve)?;
             let proc = Procfs::open()?;
             self.process.oom_score_adj.apply(&proc)?;
             self.process.raise_limits()?;
             self.give_stdio(&proc);
             forerunner::enter_with_user_namespace(self.target.init, JOINED | ThreadNameSpaceType::PROCESS_ID)?;
             let inside = Command { proc: Some(&proc), ..*self };
-            Clone3::default().fork_sibling(|| run(&inside)).during(|| "clone the command")
+            Clone3::default().fork_sibling(|| inside.run_when_placed()).during(|| "clone the command")
         };
         let clone = Clone3 { namespaces: None, cgroup: self.joiner.v2_dir() };
-        match forerunner::send(clone, |end| ahead(end, |command| command.run())) {
+        match forerunner::send(clone, self.sync, work) {
             // A user's command from outside of what was delegated to them.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && group.unit_name().is_some() => {
-                let sent = forerunner::send(Clone3::default(), |end| ahead(end, |command| command.run_when_placed()));
-                let child = sent.during(|| "clone the forerunner of the command")?.bring(None)?;
-                place(group, &child, socket)?;
-                Ok(child)
+                let sent = forerunner::send(Clone3::default(), self.sync, work);
+                sent.during(|| "clone the intermediate process of the command").map(|child| (child, true))
             }
-            sent => {
-                sent.during(|| format!("clone the forerunner of the command into cgroup {}", group.path()))?.bring(None)
-            }
+            sent => sent
+                .during(|| format!("clone the intermediate process of the command into cgroup {}", group.path()))
+                .map(|child| (child, false)),
         }
     }
 
@@ -276,7 +279,12 @@ impl Command<'_> {
                 &opened
             }
         };
-        if !self.target.user_namespace {
+        if self.proc.is_none() && self.target.user_namespace {
+            self.process.oom_score_adj.apply(proc)?;
+            self.process.raise_limits()?;
+            self.give_stdio(proc);
+            forerunner::enter_with_user_namespace(self.target.init, JOINED)?;
+        } else if self.proc.is_none() {
             self.process.oom_score_adj.apply(proc)?;
             // By the host's pid, which is not the container's.
             let root = if self.target.callers_mounts { Some(open_root(self.target.init, proc)?) } else { None };

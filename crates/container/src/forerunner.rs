@@ -1,22 +1,27 @@
-//! Who goes ahead of a container's process where that must be *born* in a namespace: a process that enters the user
-//! namespace (or makes the time namespace), clones the container's process as its sibling, hands it over, and ends.
+//! The intermediate process of a container's init that must be *born* in a namespace: it enters the user namespace (or makes
+//! the time namespace), clones the init as its sibling, hands it over, and ends.
 //!
 //! ```text
-//! runtime ──clone──▶ forerunner: with the caller's rights   join what others own; device nodes, v1 cgroup trees
-//!    │                   │       user namespace             unshare, wait for the maps; or setns
-//!    │                   │       as its root                join what it owns; time namespace; new PID namespace
-//!    │                   └─clone(CLONE_PARENT)─▶ init: the same steps as of any container
-//!    ◀── pid, pidfd ──────┘
+//! runtime ──clone──▶ intermediate: with the caller's rights join what others own; device nodes, v1 cgroup trees
+//!    │                   │          user namespace          unshare, wait for the maps; or setns
+//!    │                   │          with all rights in it   join what it owns; time namespace; new PID namespace
+//!    │                   └─clone(CLONE_PARENT, CLONE_INTO_CGROUP)─▶ init: waits
+//!    ◀── pid, pidfd ──────┘                                          │
+//!    └── go ─────────────────────────────────────────────────────────▶ the same steps as of any container
 //! ```
 //!
-//! Nothing of this is on the way of a container that has neither.
+//! It runs in the caller's cgroup and not in the container's, whose processes could stop it there (cgroup.freeze), and the
+//! caller does not wait for it: what it sends is one of the states of [`Nascent`](crate::Nascent). The init waits until the
+//! caller knows its pid, so that its end is always the end of a known process.
+//!
+//! Nothing of this is on the way of a container that has neither namespace, nor of a privileged caller's command.
 
 use std::io;
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
-    process::{DumpableBehavior, WaitId, WaitIdOptions, set_dumpable_behavior, waitid},
+    process::{DumpableBehavior, Signal, WaitId, WaitIdOptions, pidfd_send_signal, set_dumpable_behavior, waitid},
     thread::{
         ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, set_thread_groups, set_thread_res_gid,
         set_thread_res_uid,
@@ -28,7 +33,6 @@ use crate::{
     Error, Plan, descriptors,
     error::During,
     gathered::Gathered,
-    id_mappings::IdMappings,
     init::{self, Birth},
     mounts,
     namespaces::{MountNamespace, PidNamespace},
@@ -38,70 +42,66 @@ use crate::{
     user_namespace::{UserNamespace, write_maps},
 };
 
-/// One that was sent.
-pub(crate) struct Forerunner {
-    process: Child,
-    line: OwnedFd,
-}
-
-/// Sends a process ahead that has `find` clone a sibling of it.
+/// Clones an intermediate process that runs `work` and hands over the process which that cloned, over the socket of the two.
 ///
 /// # Errors
 /// Those of the clone.
-pub(crate) fn send(clone: Clone3<'_>, ahead: impl FnOnce(&ChildEnd) -> Result<Child, Error>) -> io::Result<Forerunner> {
-    let (line, theirs) = sync::pair().map_err(io::Error::other)?;
-    let theirs = ChildEnd::new(theirs, None);
-    let process = clone.fork(|| match ahead(&theirs).and_then(|child| theirs.born(&child)) {
+pub(crate) fn send(
+    clone: Clone3<'_>,
+    sync: &ChildEnd,
+    work: impl FnOnce() -> Result<Child, Error>,
+) -> io::Result<Child> {
+    clone.fork(|| match work().and_then(|child| sync.born(&child)) {
         Ok(()) => 0,
         Err(error) => {
-            theirs.failed(&error);
+            sync.failed(&error);
             1
         }
-    })?;
-    Ok(Forerunner { process, line })
+    })
 }
 
-impl Forerunner {
-    /// Waits for what it was sent for. `mappings` are those of a user namespace that it makes.
-    pub(crate) fn bring(self, mappings: Option<&IdMappings>) -> Result<Child, Error> {
-        let born = self.attend(mappings);
-        // It waits for no more than this.
-        drop(self.line);
-        waitid(WaitId::PidFd(self.process.pidfd.as_fd()), WaitIdOptions::EXITED)
-            .during(|| "wait for the end of the forerunner")?;
-        born
-    }
+/// Clones the intermediate process of a container's init.
+pub(crate) fn clone_init(plan: &Plan, birth: &Birth<'_>) -> Result<Child, Error> {
+    let group = || Clone3 { namespaces: None, cgroup: birth.joiner.v2_dir() };
+    // From inside of a cgroup namespace that it joins first it may not reach a group outside (`nsdelegate`, cgroups(7)).
+    let (own, inits) =
+        if plan.namespaces.joins_cgroup() { (group(), Clone3::default()) } else { (Clone3::default(), group()) };
+    let sent = send(own, birth.sync, || {
+        let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
+        descriptors::keep_only(needed.chain(plan.namespaces.forerunners_descriptors()), plan.stdio.preserve)?;
+        let gathered = go_ahead(plan, birth.sync)?;
+        let birth = Birth { gathered: gathered.as_ref(), gate: true, forerun: true, ..*birth };
+        inits.fork_sibling(|| init::run(plan, &birth)).during(|| "clone the container's init")
+    });
+    sent.during(|| "clone the intermediate process of the container's init")
+}
 
-    fn attend(&self, mappings: Option<&IdMappings>) -> Result<Child, Error> {
-        loop {
-            match sync::listen(self.line.as_fd())? {
-                Said::Nothing => start::wait(&self.line)?,
-                Said::Unmapped => {
-                    mappings.map_or(Ok(()), |mappings| write_maps(mappings, self.process.pid))?;
-                    // One that is gone already says why to who listens next.
-                    let _ = sync::go(self.line.as_fd());
-                }
-                Said::Born(pid, pidfd) => return Ok(Child { pid, pidfd }),
-                Said::Failed(error) => return Err(error),
-                Said::NamespacesMade | Said::Made(_) | Said::Ready(_) | Said::End => {
-                    return Err(Error::system("wait for the container's process: its forerunner ended", Errno::CHILD));
-                }
+/// Blocks until the process is cloned, and reaps the intermediate one: where systemd must know the process before it goes on.
+pub(crate) fn bring(plan: &Plan, intermediate: Child, socket: OwnedFd) -> Result<(Child, OwnedFd), Error> {
+    let attend = || loop {
+        match sync::listen(socket.as_fd())? {
+            Said::Nothing => start::wait(&socket)?,
+            Said::Unmapped => {
+                plan.namespaces.user.mappings().map_or(Ok(()), |mappings| write_maps(mappings, intermediate.pid))?;
+                // One that is gone already has sent why.
+                let _ = sync::go(socket.as_fd());
+            }
+            Said::Born(pid, pidfd) => return Ok(Child { pid, pidfd }),
+            Said::Failed(error) => return Err(error),
+            Said::NamespacesMade | Said::Made(_) | Said::Ready(_) | Said::End => {
+                let what = "wait for the container's process: its intermediate process ended";
+                return Err(Error::system(what, Errno::CHILD));
             }
         }
+    };
+    let cloned = attend();
+    if cloned.is_err() {
+        // It may wait for its maps.
+        let _ = pidfd_send_signal(&intermediate.pidfd, Signal::KILL);
     }
-}
-
-/// The forerunner of a container's init.
-pub(crate) fn clone_init(plan: &Plan, birth: &Birth<'_>, clone: Clone3<'_>) -> Result<Child, Error> {
-    let sent = send(clone, |end| {
-        let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
-        let needed = needed.chain(plan.namespaces.forerunners_descriptors()).chain([end.as_fd()]);
-        descriptors::keep_only(needed, plan.stdio.preserve)?;
-        let gathered = go_ahead(plan, end)?;
-        let birth = Birth { gathered: gathered.as_ref(), forerun: true, ..*birth };
-        Clone3::default().fork_sibling(|| init::run(plan, &birth)).during(|| "clone the container's init")
-    });
-    sent.during(|| "clone the forerunner of the container's init")?.bring(plan.namespaces.user.mappings())
+    waitid(WaitId::PidFd(intermediate.pidfd.as_fd()), WaitIdOptions::EXITED)
+        .during(|| "wait for the end of the intermediate process")?;
+    cloned.map(|child| (child, socket))
 }
 
 fn go_ahead(plan: &Plan, end: &ChildEnd) -> Result<Option<Gathered>, Error> {
@@ -146,10 +146,11 @@ fn give_stdio(plan: &Plan) {
     }
 }
 
-/// Into the container's user namespace, as its root.
+/// Into the container's user namespace, with all rights in it. The ids stay the caller's: they own the cgroup that the
+/// container's process is to be cloned into, which becomes root by itself.
 fn enter_user_namespace(user: &UserNamespace, end: &ChildEnd) -> Result<(), Error> {
     match user {
-        UserNamespace::Same => return Ok(()),
+        UserNamespace::Same => Ok(()),
         UserNamespace::New(_) => {
             syscall::clone::unshare_process(UnshareFlags::NEWUSER).map_err(|error| {
                 let limit = "/proc/sys/user/max_user_namespaces or kernel.unprivileged_userns_clone may forbid it";
@@ -157,15 +158,14 @@ fn enter_user_namespace(user: &UserNamespace, end: &ChildEnd) -> Result<(), Erro
             })?;
             // Whose maps an unprivileged parent can write is only a process that may be looked into.
             end.wait_for_maps()?;
-            not_dumpable()?;
+            not_dumpable()
         }
         UserNamespace::Join(fd, _) => {
             // Others are in it already, and none of them may look into this process (CVE-2016-9962).
             not_dumpable()?;
-            move_into_thread_name_spaces(fd.as_fd(), ThreadNameSpaceType::USER).during(|| "join the user namespace")?;
+            move_into_thread_name_spaces(fd.as_fd(), ThreadNameSpaceType::USER).during(|| "join the user namespace")
         }
     }
-    become_its_root()
 }
 
 fn not_dumpable() -> Result<(), Error> {

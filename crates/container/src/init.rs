@@ -12,6 +12,7 @@ use crate::{
     Error, Plan, descriptors,
     destination::{self, Shape},
     error::During,
+    forerunner::become_its_root,
     gathered::Gathered,
     hooks, mounts,
     namespaces::{self, MountNamespace},
@@ -53,6 +54,9 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     detach_from_parent(needed, plan.stdio.preserve)?;
     if birth.gate {
         birth.sync.wait_for_go()?;
+    }
+    if birth.forerun && plan.namespaces.user.is_other() {
+        become_its_root()?;
     }
     birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
     let proc = Procfs::open()?;

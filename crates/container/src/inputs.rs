@@ -61,6 +61,8 @@ pub struct Invocation {
     /// and not of the caller's, whose mounts may be thousands. Not with a new user namespace, nor with hooks that must see
     /// the host's files in the container's namespace; there it is ignored.
     pub staging: Option<OwnedFd>,
+    /// How many groups the container may make below its own; `None`: as many as it likes.
+    pub nesting: Option<cgroup::Nesting>,
     /// The host's mount namespace, where it is not the caller's: the container's is a copy of it where hooks must see the
     /// host's files there. A root without a path is then shown at `rootfs` in `state.bundle`, which must be there.
     pub host_mounts: Option<OwnedFd>,

@@ -150,6 +150,11 @@ impl Namespaces {
         self.new_time
     }
 
+    /// Whether it joins a cgroup namespace.
+    pub(crate) fn joins_cgroup(&self) -> bool {
+        self.joins(NamespaceType::Cgroup)
+    }
+
     fn joins(&self, kind: NamespaceType) -> bool {
         self.join.iter().any(|(joined, _)| *joined == kind)
     }

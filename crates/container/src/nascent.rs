@@ -1,13 +1,18 @@
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
+    io::Errno,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
 
 use crate::{
     Error, ErrorKind,
+    error::During,
+    id_mappings::IdMappings,
+    intel_rdt::IntelRdt,
     net_devices::NetDevices,
     sync::{self, Said},
+    user_namespace::write_maps,
 };
 
 /// A cloned child that sets itself up, then waits before execve.
@@ -16,15 +21,29 @@ use crate::{
 /// still waits ends.
 #[derive(Debug)]
 pub struct Nascent {
-    /// Its pid in the caller's PID namespace.
+    /// Its pid in the caller's PID namespace; that of its intermediate process until [`Nascent::is_cloned`].
     pub pid: i32,
-    /// Its pidfd.
+    /// The pidfd of the same process.
     pub pidfd: OwnedFd,
     /// Its cgroup; who drops it has to remove it.
     pub group: cgroup::Group,
     sync: OwnedFd,
     wait: Wait,
     net_devices: Option<NetDevices>,
+    intermediate: Option<Intermediate>,
+    /// What the caller could not do for it; it was killed.
+    failure: Option<Error>,
+}
+
+/// An intermediate process at work, and what its parent has to do for it and for the child that it clones.
+#[derive(Debug, Default)]
+pub(crate) struct Intermediate {
+    /// Maps of the user namespace that it makes.
+    pub(crate) mappings: Option<IdMappings>,
+    /// The resource control of the child.
+    pub(crate) intel_rdt: Option<IntelRdt>,
+    /// Whether systemd is to move the child into its group.
+    pub(crate) attach: bool,
 }
 
 /// What lets the child go on to execve.
@@ -60,7 +79,8 @@ pub enum Progress {
 impl Nascent {
     pub(crate) fn new(child: syscall::clone::Child, sync: OwnedFd, group: cgroup::Group, waits: bool) -> Self {
         let wait = if waits { Wait::Start } else { Wait::Nothing };
-        Self { pid: child.pid, pidfd: child.pidfd, group, sync, wait, net_devices: None }
+        let (pid, pidfd) = (child.pid, child.pidfd);
+        Self { pid, pidfd, group, sync, wait, net_devices: None, intermediate: None, failure: None }
     }
 
     /// What is to be moved when the child says that its namespaces are there.
@@ -68,9 +88,22 @@ impl Nascent {
         Self { net_devices, ..self }
     }
 
+    /// The process is the intermediate one of the child.
+    pub(crate) fn with_intermediate(self, intermediate: Option<Intermediate>) -> Self {
+        Self { intermediate, ..self }
+    }
+
+    /// Kills the child; [`Nascent::advance`] returns the error.
+    pub(crate) fn fail(mut self, error: Error) -> Self {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.failure = Some(error);
+        self
+    }
+
     /// Takes over a waiting child of a process that died (`sync` from its descriptor).
     pub fn adopt(pid: i32, pidfd: OwnedFd, sync: OwnedFd, group: cgroup::Group) -> Self {
-        Self { pid, pidfd, group, sync, wait: Wait::PerhapsStart, net_devices: None }
+        let wait = Wait::PerhapsStart;
+        Self { pid, pidfd, group, sync, wait, net_devices: None, intermediate: None, failure: None }
     }
 
     /// Readable when [`Nascent::advance`] has something to say (epoll it). Holding a duplicate keeps the child waiting.
@@ -78,12 +111,30 @@ impl Nascent {
         self.sync.as_fd()
     }
 
-    /// Reads what the child says; never blocks.
+    /// Whether the pid is the child's own. The intermediate process is still to be reaped when this becomes true.
+    pub fn is_cloned(&self) -> bool {
+        self.intermediate.is_none()
+    }
+
+    /// Reads what the child sends; never blocks. A child that closed its end and has not ended yet is [`Progress::Pending`]:
+    /// its end (`SIGCHLD`, the pidfd) is the next event.
     ///
     /// # Errors
     /// A failed step of the set-up or a failed execve; the child's end before execve. The child is gone or ends at once;
-    /// it is still to be reaped.
+    /// it is still to be reaped. The group may hold one that an intermediate process cloned and could not hand over: it is to
+    /// be killed.
     pub fn advance(&mut self) -> Result<Progress, Error> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if let Err(error) = self.advance_intermediate() {
+            // It may wait for what will not come.
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+            return Err(error);
+        }
+        if !self.is_cloned() {
+            return Ok(Progress::Pending);
+        }
         match sync::listen(self.sync.as_fd())? {
             Said::Nothing => Ok(Progress::Pending),
             Said::Failed(error) => Err(error),
@@ -101,9 +152,84 @@ impl Nascent {
             Said::End => match self.wait {
                 Wait::Over => Ok(Progress::Executed),
                 Wait::PerhapsStart if self.lives_on() => Ok(Progress::Executed),
-                _ => Err(self.ended_early()),
+                _ => self.ended(),
             },
         }
+    }
+
+    /// Reads what the intermediate process sends, until the child is cloned.
+    fn advance_intermediate(&mut self) -> Result<(), Error> {
+        while let Some(intermediate) = &mut self.intermediate {
+            match sync::listen(self.sync.as_fd())? {
+                Said::Nothing => return Ok(()),
+                Said::Unmapped => {
+                    let mappings = intermediate.mappings.take();
+                    mappings.map_or(Ok(()), |mappings| write_maps(&mappings, self.pid))?;
+                    // One that is gone already has sent why.
+                    let _ = sync::go(self.sync.as_fd());
+                }
+                Said::Born(pid, pidfd) => self.cloned(pid, pidfd)?,
+                Said::Failed(error) => return Err(error),
+                Said::End | Said::NamespacesMade | Said::Made(_) | Said::Ready(_) => return self.ended().map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// The intermediate process cloned the child, which waits.
+    fn cloned(&mut self, pid: i32, pidfd: OwnedFd) -> Result<(), Error> {
+        (self.pid, self.pidfd) = (pid, pidfd);
+        let Intermediate { intel_rdt, attach, .. } = self.intermediate.take().unwrap_or_default();
+        if attach {
+            self.group.attach(pid).map_err(|error| Error::system("place the command", std::io::Error::other(error)))?;
+        }
+        if let Some(rdt) = intel_rdt
+            && let Err(error) = rdt.apply(pid)
+        {
+            rdt.undo();
+            return Err(error);
+        }
+        // One that is gone already shows by its end.
+        let _ = sync::go(self.sync.as_fd());
+        Ok(())
+    }
+
+    /// Waits until [`Nascent::advance`] has something to report: for callers that may block.
+    ///
+    /// # Errors
+    /// Of poll(2).
+    pub fn wait(&self) -> Result<(), Error> {
+        match poll(&mut [PollFd::new(&self.sync, PollFlags::IN)], None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::system("wait for the container's process", errno)),
+        }
+        if self.wait != Wait::Over && sync::is_over(self.sync.as_fd()) {
+            // Its descriptors are closed a moment before its end can be read.
+            let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+            let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&moment));
+        }
+        Ok(())
+    }
+
+    /// Blocks until the pid is the child's own, and reaps the intermediate process.
+    ///
+    /// # Errors
+    /// A step of the intermediate process failed; it is still to be reaped.
+    pub fn wait_until_cloned(&mut self) -> Result<(), Error> {
+        if self.is_cloned() {
+            return Ok(());
+        }
+        let intermediate = self.pidfd.try_clone().during(|| "duplicate a pidfd")?;
+        while !self.is_cloned() {
+            self.wait()?;
+            if let Err(error) = self.advance_intermediate() {
+                let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+                return Err(error);
+            }
+        }
+        waitid(WaitId::PidFd(intermediate.as_fd()), WaitIdOptions::EXITED)
+            .map(drop)
+            .during(|| "wait for the end of the intermediate process")
     }
 
     fn give(&mut self, devices: &NetDevices) -> Result<(), Error> {
@@ -178,10 +304,15 @@ impl Nascent {
         !exiting && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
+    /// The child closed its end too early: an error once it has ended, a moment later, which tells why.
+    fn ended(&self) -> Result<Progress, Error> {
+        match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&Timespec::default())) {
+            Ok(0) => Ok(Progress::Pending),
+            _ => Err(self.ended_early()),
+        }
+    }
+
     fn ended_early(&self) -> Error {
-        // Its descriptors are closed a moment before its end can be read.
-        let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-        let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&moment));
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let signal = match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(Some(status)) => status.terminating_signal(),

@@ -60,6 +60,10 @@ impl Plan {
         let placement = Placement::parse(spec, linux, &inputs.invocation)?;
         let limits = cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default())
             .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
+        let limits = match inputs.invocation.nesting {
+            Some(nesting) => limits.with_nesting(nesting),
+            None => limits,
+        };
         let hooks = spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
         let label = linux.mount_label.as_deref();
         for entry in spec.mounts.iter().filter(|entry| !entry.destination.starts_with('/')) {
@@ -80,7 +84,7 @@ impl Plan {
             Some(process) => Process::parse(process, linux, filter, &mut warnings)?,
             None => Process::absent(linux, filter, &mut warnings)?,
         };
-        let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some());
+        let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some())?;
         if let Some(mappings) = namespaces.user.mappings() {
             process.check_mapped(mappings)?;
         }

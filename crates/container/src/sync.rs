@@ -13,13 +13,14 @@
 //!   │ ◀──────── end of file ────────────────│  execve closed its end: the command runs
 //! ```
 //!
-//! Where somebody runs ahead ([`crate::forerunner`]), it speaks to the parent over a pair of its own:
+//! An intermediate process ([`crate::forerunner`]) speaks to the parent over the same pair, before the child that it clones,
+//! which waits for its `G` first:
 //!
 //! ```text
-//! parent                                   forerunner
+//! parent                                   intermediate process
 //!   │ ◀──────── U ──────────────────────────│  unmapped: in its new user namespace; waits
 //!   │ ───────── G ─────────────────────────▶│  go: the maps are written
-//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec; the forerunner ends
+//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec, which waits; the intermediate process ends
 //!   │ ◀──────── E kind message ─────────────│  or a step failed: it ends
 //! ```
 //!
@@ -135,6 +136,12 @@ pub(crate) fn listen(parent: BorrowedFd<'_>) -> Result<Said, Error> {
         }
         other => Err(Error { kind: ErrorKind::System, message: format!("the container's child said {other:?}") }),
     }
+}
+
+/// Whether nothing was sent that is not read, and the other end is closed; never blocks.
+pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(rustix::net::recv(socket, &mut [0u8; 1], flags), Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
 /// Tells the child to start.

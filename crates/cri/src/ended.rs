@@ -50,8 +50,8 @@ fn watch(state: &Shared, container: ContainerStatus) {
 
 async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod::Error> {
     let pod = engine.sandbox(&container.sandbox).ok().filter(|pod| is_wanted(&pod.config.annotations));
-    if let (Some(_), Some(log)) = (&pod, &container.log_path) {
-        tell(&container.id, unless_gone(fs::remove_file(log)));
+    if let (Some(_), Some(log)) = (&pod, container.log_path.clone()) {
+        tell(&container.id, on_its_disk(move || fs::remove_file(log)).await);
     }
     engine.remove_container(&container.id).await?;
     match pod {
@@ -63,10 +63,16 @@ async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod:
 async fn remove_pod(engine: &Engine, pod: &SandboxStatus) -> Result<(), pod::Error> {
     engine.stop_sandbox(&pod.id).await?;
     engine.remove_sandbox(&pod.id).await?;
-    if let Some(folder) = &pod.config.log_directory {
-        tell(&pod.id, unless_gone(fs::remove_dir(folder)));
+    if let Some(folder) = pod.config.log_directory.clone() {
+        tell(&pod.id, on_its_disk(move || fs::remove_dir(folder)).await);
     }
     Ok(())
+}
+
+/// By a thread that the file system of the logs may hang.
+async fn on_its_disk(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    let done = tokio::task::spawn_blocking(work).await;
+    unless_gone(done.unwrap_or_else(|panic| Err(io::Error::other(panic))))
 }
 
 fn unless_gone(outcome: io::Result<()>) -> io::Result<()> {

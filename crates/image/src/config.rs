@@ -1,6 +1,6 @@
 //! What the configuration file and the caller decide about registries.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use crate::Error;
 
@@ -22,6 +22,27 @@ pub struct Registries {
     pub auth_file: Option<PathBuf>,
     /// Largest layer, unpacked, in bytes; 128 GiB if absent. It stops archives that are made to fill a disk.
     pub max_layer_bytes: Option<u64>,
+    /// Bounds of downloads.
+    #[serde(skip)]
+    pub transfers: Transfers,
+}
+
+/// Bounds of downloads.
+#[derive(Clone, Debug)]
+pub struct Transfers {
+    /// A download that brings less, on average over one `window`, is broken off and retried; after five times in a row
+    /// the next mirror is tried.
+    pub bytes_per_second: u64,
+    /// How long a download may be slower, or silent.
+    pub window: Duration,
+    /// How long a pull whose last caller hung up waits for that caller to return.
+    pub grace: Duration,
+}
+
+impl Default for Transfers {
+    fn default() -> Self {
+        Self { bytes_per_second: 4096, window: Duration::from_secs(30), grace: Duration::from_secs(60) }
+    }
 }
 
 impl Registries {

@@ -8,18 +8,26 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{Digest, Error, error::at};
+use crate::{Digest, Error, durable, error::at, hooks};
 
 /// The content store. Cheap to share; all of its state is on disk.
 #[derive(Debug)]
 pub(crate) struct Content {
     blobs: PathBuf,
-    /// For files on their way in; same file system. Emptied when the store is opened.
+    /// For files on their way in; same file system. What an earlier process left there is deleted in the background.
     temporary: PathBuf,
+    /// Nanoseconds of the opening: no name is one that an earlier process left.
+    opened: u128,
     counter: AtomicU64,
+    /// Held while a blob is removed, and while an operation that leased it looks whether it is here.
+    removal: Mutex<()>,
 }
 
 impl Content {
@@ -28,9 +36,10 @@ impl Content {
         fs::create_dir_all(&blobs).map_err(at("create", &blobs))?;
         let layout = dir.join("oci-layout");
         if !layout.exists() {
-            fs::write(&layout, r#"{"imageLayoutVersion":"1.0.0"}"#).map_err(at("write", &layout))?;
+            durable::replace(&layout, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         }
-        Ok(Self { blobs, temporary: temporary.to_owned(), counter: AtomicU64::new(0) })
+        let opened = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        Ok(Self { blobs, temporary: temporary.to_owned(), opened, counter: AtomicU64::new(0), removal: Mutex::new(()) })
     }
 
     pub(crate) fn path(&self, digest: &Digest) -> PathBuf {
@@ -42,26 +51,43 @@ impl Content {
         fs::metadata(self.path(digest)).ok().map(|meta| meta.len())
     }
 
-    /// A fresh path for something on its way in.
-    pub(crate) fn temporary(&self, kind: &str) -> PathBuf {
-        self.temporary.join(format!("{kind}-{}", self.counter.fetch_add(1, Ordering::Relaxed)))
+    /// [`Content::size`] of a blob that the caller leased. Waits for a removal that began before the lease: what is here
+    /// now stays for as long as the lease does. Blocks.
+    pub(crate) fn present(&self, digest: &Digest) -> Option<u64> {
+        let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        self.size(digest)
     }
 
-    /// Gives verified bytes their name.
+    /// A fresh path for something on its way in.
+    pub(crate) fn temporary(&self, kind: &str) -> PathBuf {
+        self.temporary.join(format!("{kind}-{:x}-{}", self.opened, self.counter.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Gives verified bytes their name. Where a blob has it already (a damaged one, or one of a listed image), they are on
+    /// disk first: a file system may put the new name on disk before the bytes.
     pub(crate) fn accept(&self, file: &Path, digest: &Digest) -> Result<(), Error> {
-        fs::rename(file, self.path(digest)).map_err(at("rename to the content store", file))
+        if self.size(digest).is_some() {
+            let synced = File::open(file).and_then(|file| file.sync_all());
+            synced.map_err(at("write to disk (fsync)", file))?;
+        }
+        let renamed = fs::rename(file, self.path(digest)).map_err(at("rename to the content store", file));
+        hooks::reached("blob renamed");
+        renamed
     }
 
     /// Stores a small blob.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
         let digest = Digest::of(bytes);
-        if self.size(&digest) == Some(bytes.len() as u64) {
+        let _ = self.present(&digest);
+        // One of the same length may be damaged.
+        if self.get(&digest, bytes.len() as u64).is_ok() {
             return Ok(digest);
         }
         let path = self.temporary("blob");
         let written = File::create_new(&path).and_then(|mut file| file.write_all(bytes));
-        written.map_err(at("write", &path))?;
-        self.accept(&path, &digest)?;
+        let stored = written.map_err(at("write", &path)).and_then(|()| self.accept(&path, &digest));
+        // What failed must not stay until the next start.
+        stored.inspect_err(|_| drop(fs::remove_file(&path)))?;
         Ok(digest)
     }
 
@@ -92,9 +118,38 @@ impl Content {
         Ok(names.filter_map(|name| Digest::from_hex(&name).ok()).collect())
     }
 
-    /// Removes a blob; a missing one is fine.
-    pub(crate) fn remove(&self, digest: &Digest) {
-        // What can't be removed is no one's: the next collection tries again.
-        let _ = fs::remove_file(self.path(digest));
+    /// Removes a blob unless it is needed; a missing one is fine.
+    pub(crate) fn remove_unless(&self, digest: &Digest, needed: impl FnOnce() -> bool) {
+        let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        if !needed() {
+            // What can't be removed is no one's: the next collection tries again.
+            let _ = fs::remove_file(self.path(digest));
+        }
+    }
+
+    /// Takes a blob away whose bytes are not those of its name.
+    pub(crate) fn discard_damaged(&self, digest: &Digest) -> Result<(), Error> {
+        let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.path(digest);
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(at("remove", &path)(cause)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_that_could_not_be_stored_leaves_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let temporary = dir.path().join("tmp");
+        fs::create_dir(&temporary).expect("a directory");
+        let content = Content::open(dir.path(), &temporary).expect("a content store");
+        fs::remove_dir_all(dir.path().join("blobs")).expect("no place for blobs");
+        content.put(b"bytes").expect_err("nowhere to store it");
+        assert_eq!(fs::read_dir(&temporary).expect("a directory").count(), 0);
     }
 }

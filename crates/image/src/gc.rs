@@ -1,10 +1,27 @@
 //! Removal of images, and of what no one needs any more.
 //!
-//! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening removes.
+//! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening removes. No
+//! file is touched while the state is locked. What is removed needs no free space on the disk, or gets it from the reserve.
 
-use crate::{Digest, Error, index::Change, store::Inner};
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    Digest, Error,
+    index::{Change, ImageRecord, LayerRecord},
+    store::Inner,
+};
 
 impl Inner {
+    /// Applies a change to the index. The caller holds the writer's lock.
+    pub(crate) fn commit(&self, change: &Change) -> Result<(), Error> {
+        let everything = || self.state.lock().everything();
+        match self.index.apply(change, everything) {
+            Err(_) if change.only_removes() && self.reserve.release() => self.index.apply(change, everything),
+            other => other,
+        }
+    }
+
+    /// Removes an image by its id, with all of its names.
     pub(crate) fn remove_image(&self, id: &Digest) -> Result<(), Error> {
         let writer = self.writer();
         let names: Vec<String> = {
@@ -12,15 +29,14 @@ impl Inner {
             let (tags, digests) = state.names_of(id);
             tags.into_iter().chain(digests).collect()
         };
-        self.index().apply(&Change {
-            drop_names: names.clone(),
-            drop_images: vec![id.clone()],
-            ..Change::default()
-        })?;
-        let mut state = self.state.lock();
-        names.iter().for_each(|name| drop(state.names.remove(name)));
-        state.images.remove(id);
-        drop(state);
+        self.commit(&Change { drop_names: names.clone(), drop_images: vec![id.clone()], ..Change::default() })?;
+        {
+            let mut state = self.state.lock();
+            names.iter().for_each(|name| drop(state.names.remove(name)));
+            state.images.remove(id);
+        }
+        self.records.drop_image(id)?;
+        self.records.sync()?;
         drop(writer);
         self.collect()
     }
@@ -33,34 +49,89 @@ impl Inner {
 
     pub(crate) fn remove_tag(&self, tag: &str) -> Result<(), Error> {
         let _writer = self.writer();
-        self.index().apply(&Change { drop_names: vec![tag.to_owned()], ..Change::default() })?;
-        self.state.lock().names.remove(tag);
-        Ok(())
+        self.commit(&Change { drop_names: vec![tag.to_owned()], ..Change::default() })?;
+        let owner = self.state.lock().names.remove(tag);
+        match owner {
+            None => Ok(()),
+            Some(id) => self.write_names([&id]),
+        }
+    }
+
+    /// Writes the records of images whose names changed. The caller holds the writer's lock.
+    pub(crate) fn write_names<'a>(&self, ids: impl IntoIterator<Item = &'a Digest>) -> Result<(), Error> {
+        for id in ids {
+            let image = {
+                let state = self.state.lock();
+                let (tags, digests) = state.names_of(id);
+                let names: Vec<String> = tags.into_iter().chain(digests).collect();
+                state.images.get(id).map(|known| (known.record.clone(), names))
+            };
+            if let Some((record, names)) = image {
+                let put = self.records.put_image(&record, names.clone());
+                let full = put.is_err() && self.reserve.release();
+                if full { self.records.put_image(&record, names)? } else { put? }
+            }
+        }
+        self.records.sync()
     }
 
     /// Frees layers and blobs that no image, snapshot or running operation needs.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let _writer = self.writer();
-        let blobs = self.content.list()?;
-        let dead: Vec<Digest> = {
+        self.collect_blobs()?;
+        let dead: BTreeMap<Digest, LayerRecord> = {
             let mut state = self.state.lock();
             let used = state.layers_in_use();
-            let dead = state.layers.keys().filter(|chain| !used.contains(chain) && !state.leased(chain));
-            let dead: Vec<_> = dead.cloned().collect();
-            dead.iter().for_each(|chain| drop(state.layers.remove(chain)));
-            let used = state.blobs_in_use();
-            // Under the lock: who leases a blob now finds it, or finds it gone.
-            blobs
-                .iter()
-                .filter(|blob| !used.contains(blob) && !state.leased(blob))
-                .for_each(|blob| self.content.remove(blob));
+            let dead = state.layers.iter().filter(|(chain, _)| !used.contains(chain) && !state.leased(chain));
+            let dead: BTreeMap<_, _> = dead.map(|(chain, layer)| (chain.clone(), layer.clone())).collect();
+            dead.keys().for_each(|chain| drop(state.layers.remove(chain)));
             dead
         };
         if dead.is_empty() {
             return Ok(());
         }
+        self.commit(&Change { drop_layers: dead.keys().cloned().collect(), ..Change::default() }).inspect_err(
+            |_| {
+                // Still listed, hence still there.
+                self.state.lock().layers.extend(dead.clone());
+            },
+        )?;
         self.figures.collected.add(dead.len() as u64);
-        self.index().apply(&Change { drop_layers: dead.clone(), ..Change::default() })?;
-        dead.iter().try_for_each(|chain| self.trash.take(&self.layer_path(chain)))
+        for chain in dead.keys() {
+            self.trash.take(&self.layer_path(chain))?;
+            self.records.drop_layer(chain)?;
+        }
+        self.records.sync()
+    }
+
+    fn collect_blobs(&self) -> Result<(), Error> {
+        let blobs = self.content.list()?;
+        let unused: Vec<Digest> = {
+            let state = self.state.lock();
+            let used = state.blobs_in_use();
+            blobs.into_iter().filter(|blob| !used.contains(blob) && !state.leased(blob)).collect()
+        };
+        for blob in unused {
+            // An operation that leased it meanwhile finds it, or waits until it is gone: see `Content::present`.
+            self.content.remove_unless(&blob, || {
+                let state = self.state.lock();
+                state.leased(&blob) || state.blobs_in_use().contains(&blob)
+            });
+        }
+        Ok(())
+    }
+
+    /// Images that have one of these names now, with the names that they keep.
+    pub(crate) fn losing_names(&self, names: &[String], id: &Digest) -> HashMap<Digest, (ImageRecord, Vec<String>)> {
+        let state = self.state.lock();
+        let owners = names.iter().filter_map(|name| state.names.get(name)).filter(|owner| *owner != id);
+        let mut losing = HashMap::new();
+        for owner in owners {
+            let Some(known) = state.images.get(owner) else { continue };
+            let (tags, digests) = state.names_of(owner);
+            let kept = tags.into_iter().chain(digests).filter(|name| !names.contains(name)).collect();
+            losing.insert(owner.clone(), ((*known.record).clone(), kept));
+        }
+        losing
     }
 }

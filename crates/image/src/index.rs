@@ -2,25 +2,31 @@
 //!
 //! A record is written only after what it speaks of is on disk. Blobs need no records: their name is their check.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::ErrorKind,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Digest, Error, ErrorKind, error::at, image::Usage};
+use crate::{Digest, DiskFormat, Error, durable, error::at, hooks, image::Usage, reserve::Reserve};
 
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 const NAMES: TableDefinition<&str, &str> = TableDefinition::new("names");
 const IMAGES: TableDefinition<&str, &[u8]> = TableDefinition::new("images");
 const LAYERS: TableDefinition<&str, &[u8]> = TableDefinition::new("layers");
 
-/// Version of the tables and records.
-const FORMAT: &str = "1";
 /// Memory for pages; all that is read often is held in the store's own state.
 const CACHE: usize = 2 * 1024 * 1024;
 
 /// An image: what it is made of.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ImageRecord {
     /// Digest of the configuration: the image's id.
     pub(crate) id: Digest,
@@ -30,7 +36,7 @@ pub(crate) struct ImageRecord {
     /// Everything of the content store that this image needs: also the index it came through.
     pub(crate) blobs: BTreeSet<Digest>,
     pub(crate) size: u64,
-    /// Found with a layer missing: not shown, but what is left of it is kept for the pull that makes it whole again.
+    /// Found with a layer missing: not shown, but kept until its blobs are unpacked again or a pull makes it whole.
     #[serde(default)]
     pub(crate) incomplete: bool,
 }
@@ -54,13 +60,19 @@ pub(crate) enum Form {
 }
 
 /// An unpacked layer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     pub(crate) parent: Option<Digest>,
     pub(crate) form: Form,
     pub(crate) usage: Usage,
-    /// Sum of the sizes of its files, which a crash may shorten.
+    /// Sum of the sizes of its files.
     pub(crate) length: u64,
+    /// Digest of its archive; together with `parent` it makes its name. Older records lack it.
+    #[serde(default)]
+    pub(crate) diff_id: Option<Digest>,
+    /// [`crate::tree_digest`] of its directory. Older records lack it, and those of layers that were found without a record.
+    #[serde(default)]
+    pub(crate) digest: Option<String>,
 }
 
 /// Everything, as read when the store is opened.
@@ -72,10 +84,22 @@ pub(crate) struct Everything {
     /// Boot id of the last opening, and whether the store was closed since.
     pub(crate) boot: Option<String>,
     pub(crate) closed: bool,
+    /// Layers and blobs are to be compared with their digests.
+    pub(crate) verify: bool,
+}
+
+impl Everything {
+    /// The change that makes an empty index list this.
+    pub(crate) fn into_change(self) -> Change {
+        let answer = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let mut meta = vec![("closed", answer(self.closed)), ("verify", answer(self.verify))];
+        meta.extend(self.boot.map(|boot| ("boot", boot)));
+        Change { put_names: self.names, put_images: self.images, put_layers: self.layers, meta, ..Change::default() }
+    }
 }
 
 /// What one transaction changes.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Change {
     pub(crate) put_names: Vec<(String, Digest)>,
     pub(crate) drop_names: Vec<String>,
@@ -86,100 +110,256 @@ pub(crate) struct Change {
     pub(crate) meta: Vec<(&'static str, String)>,
 }
 
-/// The open file. A second process that opens it gets an error.
-pub(crate) struct Index {
-    db: Database,
+impl Change {
+    /// Whether names, images or layers change.
+    pub(crate) fn lists_differently(&self) -> bool {
+        let removes = !(self.drop_names.is_empty() && self.drop_images.is_empty() && self.drop_layers.is_empty());
+        removes || !self.only_removes()
+    }
+
+    /// Whether it only removes, so that it may use the reserve of a full disk.
+    pub(crate) fn only_removes(&self) -> bool {
+        self.put_names.is_empty() && self.put_images.is_empty() && self.put_layers.is_empty()
+    }
 }
 
-fn failed(cause: impl Into<redb::Error>) -> Error {
-    Error::system(format!("image index: {}", cause.into()))
+/// The open file, made again where redb does not write any longer.
+pub(crate) struct Index {
+    path: PathBuf,
+    /// `None` after an error: the file is written from scratch with the next change.
+    db: Mutex<Option<Database>>,
+}
+
+/// What [`Index::open`] found.
+pub(crate) enum Found {
+    /// The index, as it was left.
+    Whole(Everything),
+    /// Nothing: the file was made just now.
+    Missing,
+    /// Bytes that are no index, set aside; and why.
+    Damaged(String),
+}
+
+/// Why an operation on the file failed.
+enum Failure {
+    /// It has to be made again from what else is known.
+    Damaged(String),
+    /// `ENOSPC`, `EDQUOT`.
+    Full(Error),
+    Other(Error),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Damaged(why) => Self::corrupt(format!("image index: {why}")),
+            Failure::Full(error) | Failure::Other(error) => error,
+        }
+    }
+}
+
+fn failed(cause: impl Into<redb::Error>) -> Failure {
+    let cause = cause.into();
+    let message = format!("image index: {cause}");
+    match &cause {
+        redb::Error::Io(io) => match io.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => Failure::Full(Error::system(message)),
+            Some(Errno::IO | Errno::UCLEAN | Errno::BADMSG) | None => Failure::Damaged(cause.to_string()),
+            Some(_) => Failure::Other(Error::system(message)),
+        },
+        redb::Error::DatabaseAlreadyOpen | redb::Error::PreviousIo => Failure::Other(Error::system(message)),
+        _ => Failure::Damaged(cause.to_string()),
+    }
 }
 
 impl Index {
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let db = Database::builder().set_cache_size(CACHE).create(path).map_err(|cause| match cause {
-            redb::DatabaseError::DatabaseAlreadyOpen => Error::system(format!(
-                "open {}: another process has this image store open; end it first",
-                path.display()
-            )),
-            cause => at("open the image index", path)(cause),
-        })?;
-        let write = db.begin_write().map_err(failed)?;
-        {
-            let mut meta = write.open_table(META).map_err(failed)?;
-            let found = meta.get("format").map_err(failed)?.map(|value| value.value().to_owned());
-            match found.as_deref() {
-                Some(FORMAT) => {}
-                None => drop(meta.insert("format", FORMAT).map_err(failed)?),
-                Some(other) => {
-                    return Err(Error::invalid(format!(
-                        "image index {}: its format is {other}, this program knows {FORMAT}; use the program that wrote it",
-                        path.display()
-                    )));
+    /// Opens the file, or makes it. One that is damaged is set aside as `index.damaged` and made again, empty.
+    ///
+    /// # Errors
+    /// It is of a newer format, or cannot be opened for another reason than its content.
+    pub(crate) fn open(path: &Path, reserve: &Reserve) -> Result<(Self, Found), Error> {
+        let index = |db| Self { path: path.to_owned(), db: Mutex::new(Some(db)) };
+        let mut opened = load(path);
+        if matches!(opened, Err(Failure::Full(_))) && reserve.release() {
+            opened = load(path);
+        }
+        let why = match opened {
+            Ok((db, Some(all))) => return Ok((index(db), Found::Whole(all))),
+            Ok((db, None)) => return Ok((index(db), Found::Missing)),
+            Err(Failure::Damaged(why)) => why,
+            Err(other) => return Err(other.into()),
+        };
+        let aside = path.with_extension("damaged");
+        fs::rename(path, &aside).map_err(at("set aside the damaged image index", path))?;
+        let (db, _) = load(path)?;
+        Ok((index(db), Found::Damaged(why)))
+    }
+
+    /// One transaction, on disk when this returns. After an error of the disk redb refuses all writes, and pages that the
+    /// kernel could not write are gone from its cache: then the file is written from scratch, with `everything`.
+    ///
+    /// # Errors
+    /// The disk failed twice; whether the change is on disk is not known.
+    pub(crate) fn apply(&self, change: &Change, everything: impl Fn() -> Everything) -> Result<(), Error> {
+        let mut db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = match &*db {
+            Some(open) => match guarded(|| write(open, change)) {
+                Ok(()) => return Ok(()),
+                Err(failure) => Some(Error::from(failure)),
+            },
+            None => None,
+        };
+        // Closed before the file is replaced.
+        *db = None;
+        let made = guarded(|| {
+            self.remake(everything().into_change()).and_then(|fresh| {
+                write(&fresh, change)?;
+                Ok(fresh)
+            })
+        });
+        match (made, first) {
+            (Ok(fresh), first) => {
+                if let Some(error) = first {
+                    tracing::warn!("{error}; the index was written again");
                 }
+                *db = Some(fresh);
+                Ok(())
             }
-            write.open_table(NAMES).map_err(failed)?;
-            write.open_table(IMAGES).map_err(failed)?;
-            write.open_table(LAYERS).map_err(failed)?;
+            (Err(_), Some(error)) => Err(error),
+            (Err(failure), None) => Err(failure.into()),
         }
-        write.commit().map_err(failed)?;
-        Ok(Self { db })
     }
 
-    pub(crate) fn read(&self) -> Result<Everything, Error> {
-        let read = self.db.begin_read().map_err(failed)?;
-        let mut all = Everything::default();
-        for row in read.open_table(NAMES).map_err(failed)?.iter().map_err(failed)? {
-            let (name, id) = row.map_err(failed)?;
-            all.names.push((name.value().to_owned(), id.value().parse()?));
+    /// Writes a new file next to the old one and puts it in its place.
+    fn remake(&self, everything: Change) -> Result<Database, Failure> {
+        let other = |error: Error| Failure::Other(error);
+        let new = self.path.with_extension("new");
+        match fs::remove_file(&new) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(other(at("remove", &new)(cause))),
+            _ => {}
         }
-        for row in read.open_table(IMAGES).map_err(failed)?.iter().map_err(failed)? {
-            let (id, record) = row.map_err(failed)?;
-            all.images.push(decode("image", id.value(), record.value())?);
-        }
-        for row in read.open_table(LAYERS).map_err(failed)?.iter().map_err(failed)? {
-            let (chain, record) = row.map_err(failed)?;
-            all.layers.push((chain.value().parse()?, decode("layer", chain.value(), record.value())?));
-        }
-        let meta = read.open_table(META).map_err(failed)?;
-        let get = |key: &str| Ok::<_, Error>(meta.get(key).map_err(failed)?.map(|value| value.value().to_owned()));
-        all.boot = get("boot")?;
-        all.closed = get("closed")?.as_deref() == Some("yes");
-        Ok(all)
+        let (db, _) = load(&new)?;
+        write(&db, &everything)?;
+        drop(db);
+        fs::rename(&new, &self.path).map_err(at("rename to", &self.path)).map_err(other)?;
+        durable::sync_directory(self.path.parent().unwrap_or(Path::new("/"))).map_err(other)?;
+        Ok(load(&self.path)?.0)
     }
+}
 
-    /// One transaction, on disk when this returns.
-    pub(crate) fn apply(&self, change: &Change) -> Result<(), Error> {
-        let write = self.db.begin_write().map_err(failed)?;
-        {
-            let mut names = write.open_table(NAMES).map_err(failed)?;
-            for name in &change.drop_names {
-                names.remove(name.as_str()).map_err(failed)?;
-            }
-            for (name, id) in &change.put_names {
-                names.insert(name.as_str(), id.as_str()).map_err(failed)?;
-            }
-            let mut images = write.open_table(IMAGES).map_err(failed)?;
-            for id in &change.drop_images {
-                images.remove(id.as_str()).map_err(failed)?;
-            }
-            for image in &change.put_images {
-                images.insert(image.id.as_str(), encode(image)?.as_slice()).map_err(failed)?;
-            }
-            let mut layers = write.open_table(LAYERS).map_err(failed)?;
-            for chain in &change.drop_layers {
-                layers.remove(chain.as_str()).map_err(failed)?;
-            }
-            for (chain, layer) in &change.put_layers {
-                layers.insert(chain.as_str(), encode(layer)?.as_slice()).map_err(failed)?;
-            }
-            let mut meta = write.open_table(META).map_err(failed)?;
-            for (key, value) in &change.meta {
-                meta.insert(*key, value.as_str()).map_err(failed)?;
+/// redb may panic over bytes that it did not write.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Failure::Damaged("reading it ended in a panic".to_owned())))
+}
+
+/// Opens and checks a file; `None`: it was made now, or nothing was written to it yet.
+fn load(path: &Path) -> Result<(Database, Option<Everything>), Failure> {
+    guarded(|| {
+        let mut db = Database::builder().set_cache_size(CACHE).create(path).map_err(|cause| match cause {
+            redb::DatabaseError::DatabaseAlreadyOpen => Failure::Other(busy(path)),
+            cause => failed(cause),
+        })?;
+        // Pages are compared with their checksums here only.
+        db.check_integrity().map_err(failed)?;
+        let known = prepare(&db, path)?;
+        let all = if known { Some(read(&db)?) } else { None };
+        Ok((db, all))
+    })
+}
+
+/// The error for a store that another process has open.
+pub(crate) fn busy(path: &Path) -> Error {
+    Error::system(format!("open {}: another process has this image store open; end it first", path.display()))
+}
+
+/// Makes the tables; returns whether they were there.
+fn prepare(db: &Database, path: &Path) -> Result<bool, Failure> {
+    let write = db.begin_write().map_err(failed)?;
+    let known = {
+        let mut meta = write.open_table(META).map_err(failed)?;
+        let found = meta.get("format").map_err(failed)?.map(|value| value.value().to_owned());
+        let current = DiskFormat::CURRENT.index;
+        match found.as_deref().map(|text| (text, text.parse::<u32>())) {
+            Some((_, Ok(known))) if known == current => {}
+            // What the first version wrote is read as it is.
+            None | Some((_, Ok(1))) => drop(meta.insert("format", current.to_string().as_str()).map_err(failed)?),
+            Some((other, _)) => {
+                return Err(Failure::Other(Error::invalid(format!(
+                    "image index {}: its format is {other}, this program knows 1 to {current}; use the program that \
+                     wrote it",
+                    path.display()
+                ))));
             }
         }
-        write.commit().map_err(failed)
+        write.open_table(NAMES).map_err(failed)?;
+        write.open_table(IMAGES).map_err(failed)?;
+        write.open_table(LAYERS).map_err(failed)?;
+        found.is_some()
+    };
+    write.commit().map_err(failed)?;
+    Ok(known)
+}
+
+fn read(db: &Database) -> Result<Everything, Failure> {
+    let damaged = |error: Error| Failure::Damaged(error.message);
+    let read = db.begin_read().map_err(failed)?;
+    let mut all = Everything::default();
+    for row in read.open_table(NAMES).map_err(failed)?.iter().map_err(failed)? {
+        let (name, id) = row.map_err(failed)?;
+        all.names.push((name.value().to_owned(), id.value().parse().map_err(damaged)?));
     }
+    for row in read.open_table(IMAGES).map_err(failed)?.iter().map_err(failed)? {
+        let (id, record) = row.map_err(failed)?;
+        all.images.push(decode("image", id.value(), record.value()).map_err(damaged)?);
+    }
+    for row in read.open_table(LAYERS).map_err(failed)?.iter().map_err(failed)? {
+        let (chain, record) = row.map_err(failed)?;
+        let layer = decode("layer", chain.value(), record.value()).map_err(damaged)?;
+        all.layers.push((chain.value().parse().map_err(damaged)?, layer));
+    }
+    let meta = read.open_table(META).map_err(failed)?;
+    let get = |key: &str| Ok::<_, Failure>(meta.get(key).map_err(failed)?.map(|value| value.value().to_owned()));
+    all.boot = get("boot")?;
+    all.closed = get("closed")?.as_deref() == Some("yes");
+    all.verify = get("verify")?.as_deref() == Some("yes");
+    Ok(all)
+}
+
+fn write(db: &Database, change: &Change) -> Result<(), Failure> {
+    let other = Failure::Other;
+    let write = db.begin_write().map_err(failed)?;
+    {
+        let mut names = write.open_table(NAMES).map_err(failed)?;
+        for name in &change.drop_names {
+            names.remove(name.as_str()).map_err(failed)?;
+        }
+        for (name, id) in &change.put_names {
+            names.insert(name.as_str(), id.as_str()).map_err(failed)?;
+        }
+        let mut images = write.open_table(IMAGES).map_err(failed)?;
+        for id in &change.drop_images {
+            images.remove(id.as_str()).map_err(failed)?;
+        }
+        for image in &change.put_images {
+            images.insert(image.id.as_str(), encode(image).map_err(other)?.as_slice()).map_err(failed)?;
+        }
+        let mut layers = write.open_table(LAYERS).map_err(failed)?;
+        for chain in &change.drop_layers {
+            layers.remove(chain.as_str()).map_err(failed)?;
+        }
+        for (chain, layer) in &change.put_layers {
+            layers.insert(chain.as_str(), encode(layer).map_err(other)?.as_slice()).map_err(failed)?;
+        }
+        let mut meta = write.open_table(META).map_err(failed)?;
+        for (key, value) in &change.meta {
+            meta.insert(*key, value.as_str()).map_err(failed)?;
+        }
+    }
+    hooks::reached("index written");
+    write.commit().map_err(failed)?;
+    hooks::reached("index committed");
+    Ok(())
 }
 
 fn encode(record: &impl Serialize) -> Result<Vec<u8>, Error> {
@@ -187,6 +367,5 @@ fn encode(record: &impl Serialize) -> Result<Vec<u8>, Error> {
 }
 
 fn decode<T: DeserializeOwned>(what: &str, key: &str, bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes)
-        .map_err(|cause| Error::new(ErrorKind::Corrupt, format!("image index: record of {what} {key}: {cause}")))
+    serde_json::from_slice(bytes).map_err(|cause| Error::corrupt(format!("record of {what} {key}: {cause}")))
 }

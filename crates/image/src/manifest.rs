@@ -19,7 +19,7 @@ pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
 /// Most layers: what overlayfs mounts at once.
-const LAYERS_MAX: usize = 500;
+pub(crate) const LAYERS_MAX: usize = 500;
 /// Largest compressed layer that is believed.
 const BLOB_MAX: u64 = 1 << 40;
 

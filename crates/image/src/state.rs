@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Digest, Image, ImageConfig, Usage,
-    index::{ImageRecord, LayerRecord},
+    index::{Everything, ImageRecord, LayerRecord},
 };
 
 /// An image with its parsed configuration.
@@ -24,7 +24,9 @@ pub(crate) struct Snapshot {
     pub(crate) image: Digest,
     /// Uppermost of the image's layers; none: an image without layers.
     pub(crate) top: Option<Digest>,
-    /// Images mounted beside it, as volumes.
+    /// All of the image's layers, lowest first. Snapshots made by older versions have none here.
+    pub(crate) layers: Vec<Digest>,
+    /// Images mounted next to it, as volumes.
     pub(crate) volumes: Vec<MountedImage>,
     pub(crate) usage: Usage,
 }
@@ -35,12 +37,28 @@ pub(crate) struct MountedImage {
     pub(crate) image: Digest,
     /// Its uppermost layer; none: an image without layers.
     pub(crate) top: Option<Digest>,
+    /// All of its layers, lowest first.
+    #[serde(default)]
+    pub(crate) layers: Vec<Digest>,
+}
+
+/// An image that is not shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Incomplete {
+    pub(crate) record: ImageRecord,
+    /// The names it has again once it is whole.
+    pub(crate) names: Vec<String>,
 }
 
 impl Snapshot {
     /// Images it needs.
     pub(crate) fn images(&self) -> impl Iterator<Item = &Digest> {
         std::iter::once(&self.image).chain(self.volumes.iter().map(|volume| &volume.image))
+    }
+
+    /// Chains of layers that it needs, each lowest first.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = &[Digest]> {
+        std::iter::once(self.layers.as_slice()).chain(self.volumes.iter().map(|volume| volume.layers.as_slice()))
     }
 
     fn tops(&self) -> impl Iterator<Item = &Digest> {
@@ -51,12 +69,21 @@ impl Snapshot {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) images: HashMap<Digest, Known>,
-    /// Images of which a layer was lost: not shown, but what is left is kept for the next pull.
-    pub(crate) incomplete: HashMap<Digest, ImageRecord>,
+    /// Images of which something was lost: not shown, but kept until they are whole again.
+    pub(crate) incomplete: HashMap<Digest, Incomplete>,
     /// Full names (`host/repository:tag` and `host/repository@digest`) and the images they mean.
     pub(crate) names: BTreeMap<String, Digest>,
     pub(crate) layers: HashMap<Digest, LayerRecord>,
+    /// Layers that are listed and could not be opened for another reason than that they are gone.
+    pub(crate) unknown: HashSet<Digest>,
+    /// Layers that differ from their digest and that a container uses.
+    pub(crate) damaged: HashSet<Digest>,
     pub(crate) snapshots: HashMap<String, Snapshot>,
+    /// Snapshots whose record could not be read: while there are any, every layer may be in use.
+    pub(crate) unreadable: HashSet<String>,
+    /// Boot id, and whether layers and blobs are still to be compared with their digests.
+    pub(crate) boot: String,
+    pub(crate) verify: bool,
     /// Blobs and layers that running operations need, with the number of those.
     leases: HashMap<Digest, usize>,
 }
@@ -124,6 +151,16 @@ impl State {
     pub(crate) fn layers_in_use(&self) -> HashSet<Digest> {
         let mut used: HashSet<Digest> =
             self.records().flat_map(|record| record.layers.iter().map(|layer| layer.chain.clone())).collect();
+        used.extend(self.layers_in_snapshots());
+        if !self.unreadable.is_empty() {
+            used.extend(self.layers.keys().cloned());
+        }
+        used
+    }
+
+    /// Layers that a snapshot needs: what its own record lists counts even if nothing else knows it.
+    pub(crate) fn layers_in_snapshots(&self) -> HashSet<Digest> {
+        let mut used: HashSet<Digest> = self.snapshots.values().flat_map(Snapshot::chains).flatten().cloned().collect();
         for top in self.snapshots.values().flat_map(Snapshot::tops) {
             let mut next = Some(top.clone());
             while let Some(digest) = next {
@@ -140,7 +177,32 @@ impl State {
     }
 
     fn records(&self) -> impl Iterator<Item = &ImageRecord> {
-        self.images.values().map(|known| &*known.record).chain(self.incomplete.values())
+        self.images.values().map(|known| &*known.record).chain(self.incomplete.values().map(|image| &image.record))
+    }
+
+    /// What the index lists of this.
+    pub(crate) fn everything(&self) -> Everything {
+        let hidden =
+            self.incomplete.iter().flat_map(|(id, image)| image.names.iter().map(|name| (name.clone(), id.clone())));
+        Everything {
+            names: self.names.iter().map(|(name, id)| (name.clone(), id.clone())).chain(hidden).collect(),
+            images: self.records().cloned().collect(),
+            layers: self.layers.iter().map(|(chain, layer)| (chain.clone(), layer.clone())).collect(),
+            boot: Some(self.boot.clone()),
+            closed: false,
+            verify: self.verify,
+        }
+    }
+
+    /// Hides an image.
+    pub(crate) fn hide(&mut self, id: &Digest) -> Option<ImageRecord> {
+        let known = self.images.remove(id)?;
+        let names: Vec<String> =
+            self.names.iter().filter(|(_, image)| *image == id).map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| drop(self.names.remove(name)));
+        let record = ImageRecord { incomplete: true, ..(*known.record).clone() };
+        self.incomplete.insert(id.clone(), Incomplete { record: record.clone(), names });
+        Some(record)
     }
 
     /// Names of an image: tags, digests.

@@ -2,27 +2,34 @@
 //!
 //! ```text
 //! <root>/index.redb            names, images, layers
+//!        format, lock, reserve version of the index; held while open; space for removals on a full disk
 //!        content/              OCI image layout: blobs by digest
+//!        content/records/      what the index lists, a second time
 //!        layers/<chain>        unpacked layers
 //!        snapshots/<key>/      record.json, upper, work
-//!        tmp/                  on its way in or out; emptied when the store is opened
+//!        tmp/                  on its way in or out; what a crash left there is deleted in the background
 //! ```
 
 use std::{
-    fs,
+    fs::{self, File},
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
+use rustix::{fs::FlockOperation, io::Errno};
+
 use crate::{
-    Digest, Error, Image, Reference, Registries, Usage,
+    Digest, Disk, DiskFormat, Error, Image, Reference, Registries, Usage,
     content::Content,
     error::at,
-    index::{Change, Index},
+    index::{Change, Index, busy},
     pull::Pulls,
+    records::Records,
     recovery,
     registry::Clients,
+    reserve::Reserve,
     state::Shared,
     trash::Trash,
     unpack::Limits,
@@ -39,21 +46,32 @@ pub(crate) struct Inner {
     pub(crate) content: Content,
     pub(crate) state: Shared,
     pub(crate) trash: Arc<Trash>,
+    /// Threads for what waits for the store's disk.
+    pub(crate) disk: Disk,
+    /// Threads for what waits for the disk that has the settings of registries.
+    pub(crate) settings: Disk,
     clients: RwLock<Arc<Clients>>,
     pub(crate) pulls: Pulls,
     pub(crate) figures: crate::Figures,
     pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
-    index: Index,
+    pub(crate) keeper: std::sync::OnceLock<crate::keeper::Keeper>,
+    pub(crate) index: Index,
+    pub(crate) records: Records,
+    pub(crate) reserve: Reserve,
+    pub(crate) sync: crate::pull::Sync,
+    /// Its lock keeps a second process out.
+    _lock: File,
     /// Held by whoever changes the index or the folders that it lists.
     writer: Mutex<()>,
 }
 
 impl Store {
-    /// Opens the store, or makes it. Snapshots of an earlier boot are dropped (no container survives one); after an unclean
-    /// boot, layers that are listed are verified, and bad ones dropped, alone.
+    /// Opens the store, or makes it. Snapshots of an earlier boot are dropped (no container survives one). A missing or
+    /// damaged index is made again from the content store. After an unclean boot, layers and blobs are compared with their
+    /// digests in the background.
     ///
     /// # Errors
-    /// The folder can't be written, another process has it open, or the index is of another format.
+    /// The directory can't be written, another process has it open, or the index is of a newer format.
     pub fn open(dir: &Path, registries: Registries) -> Result<Self, Error> {
         registries.check()?;
         let mut builder = fs::DirBuilder::new();
@@ -61,30 +79,43 @@ impl Store {
         // Layers hold setuid programs of strangers: no user of this host may reach them.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
         let root = dir.canonicalize().map_err(at("resolve", dir))?;
-        // First: it is also the lock against a second process.
-        let index = Index::open(&root.join("index.redb"))?;
+        let lock = lock(&root)?;
+        let reserve = Reserve::new(root.join("reserve"));
+        let (index, found) = Index::open(&root.join("index.redb"), &reserve)?;
         for name in ["layers", "snapshots", "tmp"] {
             let path = root.join(name);
             builder.mode(0o711).create(&path).map_err(at("create", &path))?;
         }
         let temporary = root.join("tmp");
-        recovery::empty(&temporary)?;
         let content = Content::open(&root.join("content"), &temporary)?;
+        let records = Records::open(root.join("content/records"))?;
         let inner = Inner {
             clients: RwLock::new(Arc::new(Clients::new(&registries))),
             content,
             state: Shared::default(),
             trash: Arc::new(Trash::open(&temporary)?),
+            disk: Disk::new(&root),
+            settings: Disk::new(settings_path(&registries)),
             pulls: Pulls::default(),
             figures: crate::Figures::default(),
             sampler: std::sync::OnceLock::new(),
+            keeper: std::sync::OnceLock::new(),
             index,
+            records,
+            reserve,
+            sync: crate::pull::Sync::open(&root)?,
+            _lock: lock,
             writer: Mutex::new(()),
             root,
         };
-        recovery::recover(&inner)?;
+        if let Err(error) = DiskFormat::write(&inner.root) {
+            tracing::warn!("open the image store: {error}");
+        }
+        recovery::recover(&inner, found)?;
+        inner.reserve.refill();
         let inner = Arc::new(inner);
         crate::snapshot::start_sampling(&inner)?;
+        crate::keeper::start(&inner)?;
         Ok(Self { inner })
     }
 
@@ -114,6 +145,12 @@ impl Store {
         Ok(id.and_then(|id| self.inner.state.lock().image(&id)))
     }
 
+    /// Threads for what waits for the store's disk: snapshots are made, mounted and discarded there.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.inner.disk
+    }
+
     /// All images.
     #[must_use]
     pub fn list(&self) -> Vec<Image> {
@@ -141,7 +178,8 @@ impl Store {
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         let Some(id) = self.inner.resolve(name)? else { return Ok(()) };
         let inner = self.inner.clone();
-        crate::blocking(move || inner.remove_image(&id)).await
+        let disk = inner.disk.clone();
+        disk.run_long(move || inner.remove_image(&id)).await
     }
 
     /// Takes one tag from an image, which goes with its last one. By a digest or an id it is [`Store::remove`].
@@ -153,12 +191,17 @@ impl Store {
         let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
         let tag = tag.and_then(|reference| reference.tagged());
         let inner = self.inner.clone();
-        crate::blocking(move || match tag.filter(|tag| inner.is_one_of_several(tag, &id)) {
+        let disk = inner.disk.clone();
+        disk.run_long(move || match tag.filter(|tag| inner.is_one_of_several(tag, &id)) {
             Some(tag) => inner.remove_tag(&tag),
             None => inner.remove_image(&id),
         })
         .await
     }
+}
+
+fn settings_path(registries: &Registries) -> &Path {
+    registries.config_dir.as_deref().unwrap_or(Path::new("/etc"))
 }
 
 impl Inner {
@@ -170,10 +213,6 @@ impl Inner {
     /// The settings that hold now.
     pub(crate) fn clients(&self) -> Arc<Clients> {
         self.clients.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn index(&self) -> &Index {
-        &self.index
     }
 
     pub(crate) fn reference(&self, name: &str) -> Result<Reference, Error> {
@@ -220,11 +259,30 @@ impl Inner {
     }
 }
 
+/// How long an opening waits for a store that is being closed.
+const CLOSING: Duration = Duration::from_secs(3);
+
+/// Keeps other processes out of the store.
+fn lock(root: &Path) -> Result<File, Error> {
+    let path = root.join("lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
+    let deadline = Instant::now() + CLOSING;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            // A store that is being closed may be in use by one of its own threads.
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Err(Errno::WOULDBLOCK) => return Err(busy(root)),
+            Err(cause) => return Err(at("lock", &path)(cause)),
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         // Only a store that says so was closed: anything else is verified after the next boot.
         let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };
-        if let Err(error) = self.index.apply(&change) {
+        if let Err(error) = self.commit(&change) {
             tracing::warn!("close the image store: {error}");
         }
     }

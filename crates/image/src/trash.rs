@@ -1,81 +1,151 @@
 //! Removal that no one waits for: renamed out of sight at once, deleted by one thread.
 
 use std::{
+    collections::VecDeque,
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use telemetry::Gauge;
 
 use crate::{Error, error::at, unpack::remove_path};
 
-/// The thread, and where things go before it. What is left at a crash is removed when the store is opened.
+/// Between two attempts to remove what could not be removed.
+const RETRY: Duration = Duration::from_secs(600);
+
+/// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by the
+/// thread, too: nothing in it delays or fails the opening of a store.
 pub(crate) struct Trash {
     dir: PathBuf,
     counter: AtomicU64,
-    work: Mutex<Option<Sender<PathBuf>>>,
+    queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Taken, not deleted yet.
-    waiting: Arc<Gauge>,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Not deleted yet.
+    waiting: Gauge,
+}
+
+#[derive(Default)]
+struct State {
+    paths: VecDeque<PathBuf>,
+    /// Could not be removed.
+    failed: Vec<PathBuf>,
+    retry_at: Option<Instant>,
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, path: PathBuf) {
+        self.waiting.add(1);
+        self.lock().paths.push_back(path);
+        self.changed.notify_all();
+    }
+
+    /// The next path to remove. `None` once the store is closed and nothing is queued.
+    fn next(&self) -> Option<PathBuf> {
+        let mut state = self.lock();
+        loop {
+            if let Some(path) = state.paths.pop_front() {
+                return Some(path);
+            }
+            if state.closed {
+                return None;
+            }
+            state = match state.retry_at {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) if at <= Instant::now() => {
+                    state.retry_at = None;
+                    let failed = std::mem::take(&mut state.failed);
+                    state.paths.extend(failed);
+                    state
+                }
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn run(&self) {
+        while let Some(path) = self.next() {
+            match remove_path(&path) {
+                Ok(()) => self.waiting.add(-1),
+                Err(cause) => {
+                    tracing::warn!("remove {}: {cause}; kept, retrying in the background", path.display());
+                    let mut state = self.lock();
+                    state.failed.push(path);
+                    state.retry_at = Some(Instant::now() + RETRY);
+                }
+            }
+        }
+    }
 }
 
 impl Trash {
-    /// `dir` is on the same file system as what will be removed.
+    /// `dir` is on the same file system as what will be removed. Everything that is in it already is removed.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
-        let (work, todo) = channel::<PathBuf>();
-        let waiting = Arc::new(Gauge::new());
-        let counted = Arc::clone(&waiting);
-        let run = move || {
-            for path in todo {
-                if let Err(cause) = remove_path(&path) {
-                    tracing::warn!("remove {}: {cause}; it goes when the daemon starts next", path.display());
-                }
-                counted.add(-1);
-            }
-        };
-        let thread =
-            thread::Builder::new().name("image-trash".into()).spawn(run).map_err(at("start the thread for", dir))?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            counter: AtomicU64::new(0),
-            work: Mutex::new(Some(work)),
-            thread: Mutex::new(Some(thread)),
-            waiting,
-        })
+        let leftovers = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        let leftovers: VecDeque<PathBuf> = leftovers.map_err(at("list", dir))?;
+        let queue = Arc::new(Queue {
+            state: Mutex::new(State { paths: leftovers, ..State::default() }),
+            changed: Condvar::new(),
+            waiting: Gauge::new(),
+        });
+        queue.waiting.add(i64::try_from(queue.lock().paths.len()).unwrap_or(i64::MAX));
+        let worker = Arc::clone(&queue);
+        let thread = thread::Builder::new().name("image-trash".into()).spawn(move || worker.run());
+        let thread = thread.map_err(at("start the thread for", dir))?;
+        Ok(Self { dir: dir.to_owned(), counter: AtomicU64::new(0), queue, thread: Mutex::new(Some(thread)) })
     }
 
     /// Takes `path` away at once. A missing one is fine.
     pub(crate) fn take(&self, path: &Path) -> Result<(), Error> {
-        let gone = self.dir.join(format!("trash-{}", self.counter.fetch_add(1, Ordering::Relaxed)));
-        match fs::rename(path, &gone) {
-            Ok(()) => {}
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(cause) => return Err(at("remove", path)(cause)),
+        loop {
+            let target = self.dir.join(format!("trash-{}", self.counter.fetch_add(1, Ordering::Relaxed)));
+            // The name may be a leftover's.
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(rustix::fs::CWD, path, rustix::fs::CWD, &target, flags) {
+                Ok(()) => {
+                    self.queue.push(target);
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(rustix::io::Errno::NOENT) => return Ok(()),
+                Err(cause) => return Err(at("remove", path)(cause)),
+            }
         }
-        if let Some(work) = &*self.work.lock().unwrap_or_else(PoisonError::into_inner) {
-            self.waiting.add(1);
-            let _ = work.send(gone);
-        }
-        Ok(())
     }
-}
 
-impl Trash {
+    /// Deletes what is out of sight already, if it is there. Does not block.
+    pub(crate) fn leave(&self, path: PathBuf) {
+        self.queue.push(path);
+    }
+
     /// How many were taken and are not deleted yet.
     pub(crate) fn waiting(&self) -> u64 {
-        u64::try_from(self.waiting.get()).unwrap_or(0)
+        u64::try_from(self.queue.waiting.get()).unwrap_or(0)
     }
 }
 
 impl Drop for Trash {
     fn drop(&mut self) {
-        drop(self.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.queue.lock().closed = true;
+        self.queue.changed.notify_all();
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
         }

@@ -1,56 +1,112 @@
-//! What a folder takes on disk.
+//! What a directory tree takes on disk.
 
-use std::collections::HashSet;
+use std::ffi::CStr;
 
 use rustix::{
-    fd::{AsFd, BorrowedFd},
-    fs::{AtFlags, Dir, FileType, Mode, OFlags},
+    fd::BorrowedFd,
+    fs::{AtFlags, FileType, Stat},
+    io::Errno,
 };
+use syscall::directory_tree::{Leave, Step, Visitor, walk};
 
 use crate::Usage;
+
+/// Walks of a tree that a container changes in the meantime, before a part of it is accepted.
+const ATTEMPTS: u32 = 3;
 
 /// A walk's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
-    /// Allocated bytes and inodes, the folder itself included.
+    /// Allocated bytes and inodes, the directory itself included.
     pub(crate) usage: Usage,
     /// Sum of the lengths of regular files.
     pub(crate) length: u64,
+    /// Directories were moved, or could not be opened, or are deeper than [`syscall::directory_tree::DEPTH_MAX`]: there is more than this.
+    pub(crate) partial: bool,
 }
 
-/// Walks a folder, without following links; a hard link counts once. What vanishes meanwhile is left out.
-pub(crate) fn measure(folder: BorrowedFd<'_>) -> rustix::io::Result<Measure> {
-    let mut measure = Measure::default();
-    let mut linked = HashSet::new();
-    measure.usage.inodes = 1;
-    walk(folder, &mut measure, &mut linked)?;
-    Ok(measure)
-}
-
-fn walk(folder: BorrowedFd<'_>, measure: &mut Measure, linked: &mut HashSet<(u64, u64)>) -> rustix::io::Result<()> {
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
+/// Measures a tree without following symlinks. A hard link counts once if all of its names are in the tree.
+///
+/// # Errors
+/// A directory cannot be read.
+pub(crate) fn measure(directory: BorrowedFd<'_>) -> rustix::io::Result<Measure> {
+    let mut largest = Measure::default();
+    for _ in 0..ATTEMPTS {
+        let mut sum = Sum { inodes: ONE, ..Sum::default() };
+        let moved = match walk(directory, &mut sum) {
+            Ok(()) => false,
+            Err(Errno::STALE) => true,
+            Err(cause) => return Err(cause),
+        };
+        let measure = sum.measure(moved);
+        if !moved {
+            return Ok(measure);
         }
-        let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind != FileType::Directory && stat.st_nlink > 1 && !linked.insert((stat.st_dev, stat.st_ino)) {
-            continue;
-        }
-        measure.usage.inodes += 1;
-        measure.usage.bytes += stat.st_blocks.unsigned_abs() * 512;
-        match kind {
-            FileType::RegularFile => measure.length += stat.st_size.unsigned_abs(),
-            FileType::Directory => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                if let Ok(below) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
-                    walk(below.as_fd(), measure, linked)?;
-                }
-            }
-            _ => {}
+        if measure.usage.inodes > largest.usage.inodes {
+            largest = measure;
         }
     }
-    Ok(())
+    Ok(largest)
+}
+
+/// A file with n names counts for 1/n at each of them: a set of the inodes seen would grow with what a container makes.
+const ONE: u128 = 1 << 64;
+
+#[derive(Default)]
+struct Sum {
+    inodes: u128,
+    bytes: u128,
+    length: u128,
+    partial: bool,
+}
+
+impl Sum {
+    fn add(&mut self, stat: &Stat) {
+        let names = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => 1,
+            _ => u128::from(stat.st_nlink).max(1),
+        };
+        let share = ONE / names;
+        let add = |sum: &mut u128, value: u64| *sum = sum.saturating_add(u128::from(value).saturating_mul(share));
+        add(&mut self.inodes, 1);
+        add(&mut self.bytes, stat.st_blocks.unsigned_abs().saturating_mul(512));
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            add(&mut self.length, stat.st_size.unsigned_abs());
+        }
+    }
+
+    fn measure(&self, moved: bool) -> Measure {
+        let whole = |sum: u128| u64::try_from(sum.saturating_add(ONE / 2) / ONE).unwrap_or(u64::MAX);
+        Measure {
+            usage: Usage { bytes: whole(self.bytes), inodes: whole(self.inodes) },
+            length: whole(self.length),
+            partial: moved || self.partial,
+        }
+    }
+}
+
+impl Visitor for Sum {
+    fn file(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+        // What is gone by now takes nothing.
+        if let Ok(stat) = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            self.add(&stat);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, parent: BorrowedFd<'_>, name: &CStr, deep: bool) -> rustix::io::Result<Step> {
+        let Ok(stat) = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(Step::Skip) };
+        self.add(&stat);
+        self.partial |= deep;
+        Ok(if deep { Step::Skip } else { Step::Descend })
+    }
+
+    fn leave(&mut self, _: BorrowedFd<'_>, _: &CStr) -> rustix::io::Result<Leave> {
+        Ok(Leave::Done)
+    }
+
+    fn unreadable(&mut self, _: &CStr, _: Errno) -> rustix::io::Result<()> {
+        self.partial = true;
+        Ok(())
+    }
 }

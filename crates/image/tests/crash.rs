@@ -10,7 +10,7 @@ use std::{
 };
 
 use image::{Digest, LayerProgress, Stage, Store};
-use support::{Compression, Registry, Tar, TestImage, open, tree};
+use support::{Compression, Registry, Tar, TestImage, open, set_meta, tree, unclean_boot};
 
 const STORE: &str = "IMAGE_TEST_STORE";
 const NAME: &str = "IMAGE_TEST_NAME";
@@ -91,11 +91,7 @@ async fn killed_at_every_stage() {
 
 /// Makes the index believe that the last opening was in another boot.
 fn another_boot(dir: &Path) {
-    let db = redb::Database::open(dir.join("index.redb")).unwrap();
-    let write = db.begin_write().unwrap();
-    let table = redb::TableDefinition::<&str, &str>::new("meta");
-    write.open_table(table).unwrap().insert("boot", "another").unwrap();
-    write.commit().unwrap();
+    set_meta(dir, &[("boot", "another")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,6 +108,18 @@ async fn after_a_power_cut_a_bad_layer_alone_is_fetched_again() {
     another_boot(dir.path());
 
     let store = open(dir.path());
+    assert!(store.repair().await.unwrap(), "everything is repaired");
+    assert!(store.find(&name).unwrap().is_some(), "its blob is intact: no registry is needed");
+    assert_eq!(std::fs::read(&torn).unwrap(), [1; 5000]);
+    drop(store);
+
+    // The layer and its blob, both of the same length as before.
+    std::fs::write(&torn, [9; 5000]).unwrap();
+    let blob = dir.path().join("content/blobs/sha256").join(Digest::of(&image.layers[1].blob).hex());
+    std::fs::write(&blob, vec![9; image.layers[1].blob.len()]).unwrap();
+    unclean_boot(dir.path());
+    let store = open(dir.path());
+    assert!(!store.repair().await.unwrap());
     assert!(store.find(&name).unwrap().is_none(), "an image with a bad layer is not offered");
     let seen: Arc<Mutex<Vec<(String, Stage)>>> = Arc::default();
     let heard = seen.clone();
@@ -138,6 +146,12 @@ async fn snapshots_do_not_survive_a_boot_and_a_closed_store_is_trusted() {
     assert!(second.message.contains("another process"), "{second}");
     drop(store);
     another_boot(dir.path());
+    assert_eq!(open(dir.path()).snapshots(), ["c"], "its record knows better than the index when it was made");
+    another_boot(dir.path());
+    let record = dir.path().join("snapshots/c/record.json");
+    let mut text: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    text["boot"] = "another".into();
+    std::fs::write(&record, text.to_string()).unwrap();
     let store = open(dir.path());
     assert!(store.snapshots().is_empty() && store.find(&name).unwrap().is_some());
 }

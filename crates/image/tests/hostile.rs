@@ -55,6 +55,13 @@ async fn nothing_leaves_the_layer() {
                 .file("x", 0o644, b"")
                 .done(),
         ),
+        ("long link", Tar::new().pax(&[("linkpath", &b"a/".repeat(5000)[..])]).symlink("x", "y").done()),
+        ("headers only", (0..100).fold(Tar::new(), |tar, _| tar.pax(&[("comment", b"a")])).done()),
+        ("many attributes", {
+            let names: Vec<String> = (0..300).map(|at| format!("SCHILY.xattr.trusted.n{at}")).collect();
+            let records: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
+            Tar::new().pax(&records).file("x", 0o644, b"").done()
+        }),
         ("garbage", vec![0x55; 4096]),
     ];
     for (what, tar) in refused {

@@ -129,7 +129,7 @@ async fn a_snapshot_keeps_its_layers_without_the_image() {
     drop(store);
     let left: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains('/') && !path.contains("oci-layout")).collect();
-    assert_eq!(left, ["content/blobs", "content/blobs/sha256"]);
+    assert_eq!(left, ["content/blobs", "content/blobs/sha256", "content/records"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

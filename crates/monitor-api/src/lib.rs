@@ -29,6 +29,7 @@
 mod attach;
 mod codec;
 mod failure;
+mod heartbeat;
 mod hooks;
 mod message;
 mod socket;
@@ -36,6 +37,7 @@ mod socket;
 pub use attach::{Attachments, Role};
 pub use codec::{CodecError, Connection, FRAME_FDS_MAX, FRAME_MAX, Frame, INLINE_MAX};
 pub use failure::{Failure, FailureKind};
+pub use heartbeat::{LogDevice, Pong, StuckWriter};
 pub use hooks::HeldHooks;
 pub use message::{
     Adopt, Attach, Create, Created, Envelope, Event, Exec, ExecStarted, ExitStatus, Holding, HoldingState, Kill,
@@ -48,6 +50,6 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
 ///
-/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
+/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
 /// allows.
-pub const MINOR: u32 = 2;
+pub const MINOR: u32 = 4;

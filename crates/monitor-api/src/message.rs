@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, HeldHooks, Role};
+use crate::{Failure, HeldHooks, Pong, Role};
 
 /// One frame on the wire.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,6 +105,8 @@ pub enum Request {
     /// Execute this program in the monitor's process [Program]. The connection stays; answered by `Welcome` of the new
     /// program, or by `FailureKind::State` with the reason why the old one goes on. Contract 1.1.
     Upgrade,
+    /// Answered at once by `Pong`, whatever else goes on: the monitor's heartbeat. Contract 1.3.
+    Ping,
 }
 
 /// An answer.
@@ -125,18 +127,32 @@ pub enum Reply {
     PodInitStarted(PodInitStarted),
     /// To `MakeNamespaces`.
     NamespacesMade,
+    /// To `Ping`.
+    Pong(Pong),
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A container or pod init ended, its output is in the log to the last byte.
+    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is told 2 s later all
+    /// the same, and the output follows.
     Exited {
         /// Container id.
         container: String,
         /// How.
         status: ExitStatus,
+    },
+    /// Comes before `Exited` where output is still on its way to a log that hangs: the streams must be handed to the next
+    /// monitor, should this one die. Contract 1.3.
+    OutputPending {
+        /// Container id.
+        container: String,
+    },
+    /// All of that output is in the log. Contract 1.3.
+    Drained {
+        /// Container id.
+        container: String,
     },
     /// A command run by `Exec` ended and was reaped.
     ExecExited {
@@ -355,6 +371,10 @@ pub struct Holding {
     /// Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<HeldHooks>>,
+    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: told by a side before contract
+    /// 1.4, and asked of the kernel when the container is adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_namespace: Option<bool>,
 }
 
 /// Where a held object stands.

@@ -73,7 +73,8 @@ pub fn bind(state: &Path) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-/// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root.
+/// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root. Never blocks:
+/// `EAGAIN` where a hung monitor has a full backlog.
 pub fn connect(state: &Path) -> Result<Connection, SocketError> {
     let path = socket_path(state);
     let failed = |operation| {
@@ -83,9 +84,10 @@ pub fn connect(state: &Path) -> Result<Connection, SocketError> {
             errno => SocketError::Io { operation, path, source: errno.into() },
         }
     };
-    let (folder, socket) = (open_folder(state)?, socket(&path, SocketFlags::empty())?);
+    let (folder, socket) = (open_folder(state)?, socket(&path, SocketFlags::NONBLOCK)?);
     let address = address(&folder, SOCKET_NAME).map_err(failed("address"))?;
     rustix::net::connect(&socket, &address).map_err(failed("connect"))?;
+    rustix::io::ioctl_fionbio(&socket, false).map_err(failed("set blocking"))?;
     check_peer(&socket, &path)?;
     Ok(Connection::new(socket))
 }

@@ -26,6 +26,9 @@ use rustix::{
 
 use crate::{Error, Namespace, teardown};
 
+/// `NSFS_MAGIC` of linux/magic.h: the file system of namespaces.
+const NSFS_MAGIC: u64 = 0x6e73_6673;
+
 /// A folder of pins and the public folder that shows them.
 ///
 /// Where the store lies beneath the public folder, links are relative: they hold then in a container, too, that has the
@@ -142,6 +145,12 @@ impl PinDir {
             return Err(Error::NotFound(name.to_owned()));
         }
         Namespace::open(&hidden)
+    }
+
+    /// Whether a namespace is mounted on the pin of this name: one `statfs`, for who only asks that.
+    pub fn is_pinned(&self, name: &str) -> bool {
+        valid(name).is_ok()
+            && rustix::fs::statfs(self.store.join(name)).is_ok_and(|about| about.f_type as u64 == NSFS_MAGIC)
     }
 
     /// The public path of a name, pinned or not.

@@ -66,8 +66,6 @@ pub(crate) struct Ledger {
 /// A name found in the ledger.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) sandbox: String,
-    pub(crate) leaving: bool,
     /// None when the file cannot be read: its sandbox is known by the file's name.
     pub(crate) record: Option<Record>,
 }
@@ -115,16 +113,8 @@ impl Ledger {
 
     /// The record of a sandbox, be it leaving or not.
     pub(crate) fn get(&self, sandbox: &str) -> Option<Entry> {
-        for (path, leaving) in [(self.here(sandbox), false), (self.going(sandbox), true)] {
-            if let Ok(text) = fs::read(&path) {
-                return Some(Entry {
-                    sandbox: sandbox.to_owned(),
-                    leaving,
-                    record: serde_json::from_slice(&text).ok(),
-                });
-            }
-        }
-        None
+        let text = [self.here(sandbox), self.going(sandbox)].into_iter().find_map(|path| fs::read(path).ok())?;
+        Some(Entry { record: serde_json::from_slice(&text).ok() })
     }
 
     /// The attachment is to be undone; from now on it is, whoever lives.
@@ -140,9 +130,15 @@ impl Ledger {
         Ok(())
     }
 
+    /// Every record.
     pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
+        Ok(self.names()?.into_iter().filter_map(|(sandbox, _)| self.get(&sandbox)).collect())
+    }
+
+    /// The sandbox of every record, and whether it is leaving, without reading any.
+    pub(crate) fn names(&self) -> Result<Vec<(String, bool)>, Error> {
         let fail = |e| Error::path("read", &self.folder, e);
-        let mut entries = Vec::new();
+        let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             let name = name.to_string_lossy();
@@ -151,9 +147,9 @@ impl Ledger {
             if !matches!(kind, "json" | "leaving") {
                 continue;
             }
-            entries.extend(self.get(sandbox));
+            names.push((sandbox.to_owned(), kind == "leaving"));
         }
-        Ok(entries)
+        Ok(names)
     }
 }
 

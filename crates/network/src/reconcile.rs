@@ -31,12 +31,12 @@ impl Network {
                 first = outcome;
             }
         };
-        for entry in inner.ledger.all()? {
+        for (sandbox, leaving) in inner.ledger.names()? {
             // One in the session was attached (again) since the ledger was read.
-            let again = lock(&inner.session).contains(&entry.sandbox);
+            let again = lock(&inner.session).contains(&sandbox);
             // One whose turn is taken is being undone by who wants it gone: no call of its own waits for a plugin here.
-            if !again && !inner.turns.is_taken(&entry.sandbox) && (entry.leaving || !living.contains(&entry.sandbox)) {
-                tried(undo(inner, &entry.sandbox, None).await);
+            if !again && !inner.turns.is_taken(&sandbox) && (leaving || !living.contains(&sandbox)) {
+                tried(undo(inner, &sandbox, None).await);
             }
         }
         inner.settle().await;

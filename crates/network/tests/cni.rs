@@ -289,3 +289,35 @@ fn not_ready_says_why_and_follows_the_folder() {
         network.ready().unwrap();
     });
 }
+
+#[test]
+fn processes_of_other_cgroups_are_neither_read_nor_killed() {
+    on_a_node("processes_of_other_cgroups_are_neither_read_nor_killed", || async {
+        plugin("slow", "[ $CNI_COMMAND = ADD ] || exit 0\ntouch /run/said/began\nsleep 1003");
+        list("10.conflist", "1.0.0", r#"{"type": "slow"}"#);
+        let id = node::pod_ref(1).sandbox;
+        let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+        let root = root.into_iter().find(|root| root.join("cgroup.procs").exists()).expect("a cgroup v2 tree");
+        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("random");
+        let group = root.join(format!("pinion-test-cni-{}", unique.trim()));
+        fs::create_dir(&group).expect("a cgroup");
+        // What a container can do: the plugin's mark, in an environment that takes as long to read as it wants.
+        let mut other =
+            std::process::Command::new("sleep").arg("1004").env("CNI_CONTAINERID", &id).spawn().expect("sleep");
+        fs::write(group.join("cgroup.procs"), other.id().to_string()).expect("join");
+        let network = open(config());
+        let task = {
+            let network = network.clone();
+            tokio::spawn(async move { try_attach(&network, 1, &[]).await.err() })
+        };
+        node::eventually(|| Path::new("/run/said/began").exists()).await;
+        network.cancel(&id);
+        let error = task.await.unwrap().expect("cancelled").to_string();
+        assert!(error.contains("the pod is being stopped"), "{error}");
+        network.settle().await;
+        assert!(!run("ps -eo args").lines().any(|line| line == "sleep 1003"), "the plugin is killed");
+        assert!(other.try_wait().expect("a child").is_none(), "the container's process is not");
+        other.kill().and_then(|()| other.wait().map(drop)).expect("its end");
+        node::eventually(|| fs::remove_dir(&group).is_ok()).await;
+    });
+}

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Linux, Mount, Process};
+use crate::{Linux, Mount, NamespaceType, Process};
 
 /// `config.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,14 @@ pub struct Spec {
     /// What is Linux's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
+}
+
+impl Spec {
+    /// Whether the container has a namespace of this kind of its own, new or joined.
+    #[must_use]
+    pub fn has_namespace(&self, kind: NamespaceType) -> bool {
+        self.linux.as_ref().is_some_and(|linux| linux.namespaces.iter().any(|namespace| namespace.kind == kind))
+    }
 }
 
 /// `root`.

@@ -12,6 +12,7 @@ mod oci;
 mod pods;
 mod probes;
 mod process;
+mod restart;
 mod statistics;
 
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Scenario {
     Lists(lists::Arguments),
     /// Exec probes: a command in each of many containers, again and again.
     Probes(probes::Arguments),
+    /// Time from the start of a daemon to its readiness, on a node full of pods.
+    Restart(restart::Arguments),
     /// OCI runtimes behind runc's command line: run, exec, create, start, kill, delete.
     Oci(oci::Arguments),
     /// Starts and waits for runtimes, as it is told on standard input (used by `oci` itself).
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Scenario::Pods(arguments) => block_on(pods::run(arguments)),
         Scenario::Lists(arguments) => block_on(lists::run(arguments)),
         Scenario::Probes(arguments) => block_on(probes::run(arguments)),
+        Scenario::Restart(arguments) => block_on(restart::run(arguments)),
         Scenario::Oci(arguments) => oci::run(&arguments),
         Scenario::OciRunner(arguments) => oci::serve(&arguments),
     };

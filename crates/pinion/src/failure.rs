@@ -60,8 +60,13 @@ impl Failure {
     pub(crate) fn print(&self) {
         if !self.message.is_empty() {
             // Nothing is left to tell it to.
-            let _ = writeln!(std::io::stderr(), "pinion: {}", self.message);
+            let _ = std::io::stderr().write_all(self.line().as_bytes());
         }
+    }
+
+    /// The message as it is printed, with its newline; empty for one that has none.
+    pub(crate) fn line(&self) -> String {
+        if self.message.is_empty() { String::new() } else { format!("pinion: {}\n", self.message) }
     }
 }
 

@@ -75,8 +75,11 @@ fn a_wrong_configuration_is_told_to_people_and_to_scripts() {
     let file = dir.path().join("c.toml");
     fs::write(&file, "sokcet = \"/x\"\n[log]\nlevel = \"loud\"\n").expect("written");
     let file = file.to_str().expect("UTF-8");
-    let other = pinion(&["config", "check", "--contract", "999", file]);
-    assert!(other.status.code() == Some(1) && stderr(&other).contains("which speaks 999"), "{}", stderr(&other));
+    for format in [["--contract", "999"], ["--understands", "records=999"], ["--understands", "of-the-future=999"]] {
+        let other = pinion(&["config", "check", format[0], format[1], file]);
+        let refused = stderr(&other).contains("not 999") || stderr(&other).contains("does not know");
+        assert!(other.status.code() == Some(1) && refused, "{}", stderr(&other));
+    }
     let people = pinion(&["config", "check", file]);
     assert_eq!((people.status.code(), stderr(&people).lines().count()), (Some(1), 2), "{}", stderr(&people));
     let scripts = pinion(&["--json", "config", "check", file]);

@@ -29,51 +29,69 @@ pub(crate) struct Tap {
 
 /// All pipes attached to one container.
 #[derive(Debug, Default)]
-pub(crate) struct Taps(pub(crate) Vec<Tap>);
+pub(crate) struct Taps {
+    list: Vec<Tap>,
+    /// Numbers of pipes that were dropped since [`Taps::take_gone`].
+    gone: Vec<u8>,
+}
 
 impl Taps {
     /// Whether nobody is attached.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
-    /// Adds a pipe under a free number; `None`: there are too many.
-    pub(crate) fn add(&mut self, kind: StreamKind, pipe: OwnedFd) -> Option<&Tap> {
-        let number = (0..u8::MAX).find(|n| self.0.iter().all(|tap| tap.number != *n))?;
-        self.0.push(Tap { number, kind, pipe, owed: None });
-        self.0.last()
+    /// Adds a pipe, non-blocking, under a number that no other has.
+    pub(crate) fn add(&mut self, number: u8, kind: StreamKind, pipe: OwnedFd) {
+        self.list.push(Tap { number, kind, pipe, owed: None });
     }
 
     /// Copies output to all pipes of this kind; those that are gone are dropped.
     pub(crate) fn feed(&mut self, kind: StreamKind, data: &[u8]) {
-        self.0.retain_mut(|tap| tap.kind != kind || tap.feed(data));
+        self.keep(|tap| tap.kind != kind || tap.feed(data));
     }
 
     /// Whether a client owes, so that the container's output must rest.
     pub(crate) fn rest(&self) -> bool {
-        self.0.iter().any(|tap| tap.owed.is_some())
+        self.list.iter().any(|tap| tap.owed.is_some())
     }
 
     /// When the least patient deadline is.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.0.iter().filter_map(|tap| tap.owed.as_ref().map(|(_, until)| *until)).min()
+        self.list.iter().filter_map(|tap| tap.owed.as_ref().map(|(_, until)| *until)).min()
     }
 
     /// A pipe can be written again, or broke: pays what it is owed.
     pub(crate) fn ready(&mut self, number: u8, broken: bool) {
-        self.0.retain_mut(|tap| tap.number != number || (!broken && tap.pay()));
+        self.keep(|tap| tap.number != number || (!broken && tap.pay()));
     }
 
     /// Drops the clients whose time is up.
     pub(crate) fn expire(&mut self, now: Duration) {
-        self.0.retain(|tap| tap.owed.as_ref().is_none_or(|(_, until)| *until > now));
+        self.keep(|tap| tap.owed.as_ref().is_none_or(|(_, until)| *until > now));
+    }
+
+    /// Which pipes were dropped since the last call.
+    pub(crate) fn take_gone(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Closes all: the end of the output.
     pub(crate) fn close(&mut self, epoll: &Epoll) {
-        for tap in std::mem::take(&mut self.0) {
+        for tap in std::mem::take(&mut self.list) {
             epoll.forget(tap.pipe());
         }
+    }
+
+    fn keep(&mut self, mut stays: impl FnMut(&mut Tap) -> bool) {
+        let Self { list, gone } = self;
+        list.retain_mut(|tap| {
+            let stays = stays(tap);
+            if !stays {
+                gone.push(tap.number);
+            }
+            stays
+        });
     }
 }
 

@@ -11,7 +11,10 @@
 //!                            the request answered
 //! ```
 //!
+//! From Setting and Starting it has a deadline (`setup.rs`): its child runs in the container's group, where it can be frozen.
 //! A pod init goes from Ready to Starting by itself. What a dead monitor held comes in as Created, Running or Exited.
+
+use std::time::Duration;
 
 use container::Nascent;
 use monitor_api::{ExitStatus, Failure, HeldHooks, Holding, HoldingState, LogOptions};
@@ -23,8 +26,8 @@ use crate::{connection::Asked, output::Output, programs::Filter};
 pub(crate) enum Stage {
     /// Its child sets itself up.
     Setting(Nascent, Asked),
-    /// Its child failed and is about to be reaped.
-    Failing(Nascent, Asked, Failure),
+    /// Its child failed and is about to be reaped; nobody to be answered where that took too long.
+    Failing(Nascent, Option<Asked>, Failure),
     /// Set up; waits.
     Created(Nascent),
     /// Was told to go.
@@ -55,11 +58,17 @@ pub(crate) struct Child {
     /// Still to be run, where it has any.
     pub(crate) hooks: Option<Box<HeldHooks>>,
     pub(crate) pod_init: bool,
+    /// Whether it has a user namespace of its own, new or joined: as its spec has it. What namespace its init is in now is
+    /// the container's choice.
+    pub(crate) user_namespace: bool,
+    /// How long its own hooks may take, in its child.
+    pub(crate) hooks_time: Duration,
     pub(crate) stage: Stage,
     pub(crate) warnings: Vec<String>,
-    /// `Delete`s that wait for its end, and how often its group was found in use.
+    /// `Delete`s that wait for its end.
     pub(crate) deletes: Vec<Asked>,
-    pub(crate) removals: u32,
+    /// Whether its group is on its way out.
+    pub(crate) removing: bool,
 }
 
 impl Child {
@@ -131,6 +140,7 @@ impl Child {
             log: self.log,
             state,
             hooks: self.hooks.clone(),
+            user_namespace: Some(self.user_namespace),
         })
     }
 }

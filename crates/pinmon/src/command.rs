@@ -3,9 +3,19 @@
 //! It lives in a group of its own below the container's, so that it can be killed with all it started. Its pipes, its
 //! deadline and whoever waits for it are the daemon's: when the connection ends, commands are killed. What a command left
 //! running when it ended lives on, as under other engines (also without a daemon), and keeps the record until it ended, too.
+//!
+//! ```text
+//!  Exec ─▶ Setting ──execve──▶ Running ──reaped──▶ Left ──group empty──▶ forgotten
+//!             │ a step failed, or DEADLINE: killed    ▲
+//!             └──▶ Failed ──reaped, or ANSWER_AFTER───┘  the request is answered
+//! ```
+//!
+//! Nothing waits for it: a container can freeze its commands, stop them or take all CPU time from them, also before execve.
+//! A record in Setting, Failed or Running has two descriptors, in Left none; how many a container may have is bounded.
 
 use std::time::Duration;
 
+use cgroup::Group;
 use container::{Nascent, Progress};
 use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Failure, Reply, Role};
 use rustix::{
@@ -19,9 +29,18 @@ use crate::{
     failure::{of_container, system},
     monitor::Monitor,
     process::End,
+    removal::Then,
     timer::Timer,
 };
 
+/// Longest way to execve: some milliseconds of CPU time, of which a throttled container gets little.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+/// How long one that was killed may take to be reaped before the request is answered all the same.
+pub(crate) const ANSWER_AFTER: Duration = Duration::from_secs(2);
+/// Most commands of a container that are on their way to execve, or were killed there.
+const SETTING_MAX: usize = 128;
+/// Most commands of a container whose leftover processes are known.
+const LEFT_MAX: usize = 256;
 /// When it is looked first whether what a command left has ended; twice as late each time, to 10 s.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LOOKS_MAX: u32 = 10;
@@ -34,20 +53,65 @@ pub(crate) enum CommandStage {
     Running,
     /// A step or execve failed, which is told when it was reaped.
     Failed(Asked),
-    /// Reaped; something it started lives on.
+    /// Reaped, or killed and not waited for any longer; something of it may live on.
     Left,
+}
+
+/// What is held of a command.
+pub(crate) enum Held {
+    /// Its process and its group.
+    Process(Box<Nascent>),
+    /// Its group, in [`CommandStage::Left`].
+    Group(Group),
 }
 
 /// See the head of this file.
 pub(crate) struct Command {
     pub(crate) id: String,
     pub(crate) container: String,
-    pub(crate) nascent: Nascent,
+    pub(crate) held: Held,
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) warnings: Vec<String>,
     pub(crate) stage: CommandStage,
+    /// Moment of [`clock::monotonic`] at which it must have come to execve.
+    pub(crate) deadline: Duration,
     /// Why it failed.
     pub(crate) failure: Option<Failure>,
+}
+
+impl Command {
+    /// Its process, while it is known.
+    pub(crate) fn nascent(&self) -> Option<&Nascent> {
+        if let Held::Process(nascent) = &self.held { Some(nascent) } else { None }
+    }
+
+    fn nascent_mut(&mut self) -> Option<&mut Nascent> {
+        if let Held::Process(nascent) = &mut self.held { Some(nascent) } else { None }
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        match &self.held {
+            Held::Process(nascent) => &nascent.group,
+            Held::Group(group) => group,
+        }
+    }
+
+    fn into_group(self) -> Group {
+        match self.held {
+            Held::Process(nascent) => nascent.group,
+            Held::Group(group) => group,
+        }
+    }
+
+    /// Kills it with all it started; a frozen one, too. It may have been moved out of its group.
+    fn kill(&self) {
+        if let Err(error) = self.group().kill() {
+            eprintln!("pinmon: kill command {} of container {}: {error}", self.id, self.container);
+        }
+        if let Some(nascent) = self.nascent() {
+            let _ = rustix::process::pidfd_send_signal(&nascent.pidfd, Signal::KILL);
+        }
+    }
 }
 
 impl Monitor {
@@ -62,45 +126,107 @@ impl Monitor {
         self.commands.iter().find(|(_, command)| command.id == id).map(|(serial, _)| *serial)
     }
 
+    /// Why a container may have no further command; `None`: it may.
+    pub(crate) fn too_many_commands(&self, container: &str) -> Option<String> {
+        let (mut setting, mut left) = (0, 0);
+        for command in self.commands.values().filter(|command| command.container == container) {
+            match command.stage {
+                CommandStage::Setting(_) | CommandStage::Failed(_) => setting += 1,
+                CommandStage::Left => left += 1,
+                CommandStage::Running => {}
+            }
+        }
+        if setting >= SETTING_MAX {
+            return Some(format!("{setting} commands are on their way to execve; is it frozen, or out of CPU time?"));
+        }
+        let why = || format!("processes of {left} commands that ended still run in it; end them, or restart it");
+        (left >= LEFT_MAX).then(why)
+    }
+
     pub(crate) fn advance_command(&mut self, serial: u64) {
         loop {
             let Some(command) = self.commands.get_mut(&serial) else { return };
             let CommandStage::Setting(asked) = command.stage else { return };
-            match command.nascent.advance() {
+            let Some(nascent) = command.nascent_mut() else { return };
+            match nascent.advance() {
                 Ok(Progress::Pending | Progress::NamespacesMade) => return,
                 Ok(Progress::Ready { terminal }) => command.terminal = terminal,
                 Ok(Progress::Executed) => {
-                    self.epoll.forget(command.nascent.sync());
+                    self.epoll.forget(nascent.sync());
                     command.stage = CommandStage::Running;
+                    self.timers.cancel(command.deadline, Timer::Command(serial));
                     let answer = started(command);
                     return self.reply(asked, answer);
                 }
                 Err(error) => {
-                    self.epoll.forget(command.nascent.sync());
-                    let _ = rustix::process::pidfd_send_signal(&command.nascent.pidfd, Signal::KILL);
-                    command.stage = CommandStage::Failed(asked);
                     let failure = of_container(&format!("exec in container {}", command.container), &error);
-                    command.failure = Some(failure);
-                    return;
+                    return self.command_failed(serial, failure);
                 }
             }
         }
     }
 
+    /// It shall not come to execve any more.
+    fn command_failed(&mut self, serial: u64, failure: Failure) {
+        let Some(command) = self.commands.get_mut(&serial) else { return };
+        let CommandStage::Setting(asked) = command.stage else { return };
+        if let Some(nascent) = command.nascent() {
+            self.epoll.forget(nascent.sync());
+            let _ = rustix::process::pidfd_send_signal(&nascent.pidfd, Signal::KILL);
+        }
+        (command.stage, command.failure) = (CommandStage::Failed(asked), Some(failure));
+        self.timers.cancel(command.deadline, Timer::Command(serial));
+        self.timers.after(ANSWER_AFTER, Timer::Command(serial));
+    }
+
+    /// It did not come to execve in time, or what was killed was not reaped in time.
+    pub(crate) fn command_due(&mut self, serial: u64) {
+        let Some(command) = self.commands.get(&serial) else { return };
+        match command.stage {
+            CommandStage::Setting(_) => {
+                command.kill();
+                let seconds = DEADLINE.as_secs();
+                let why = format!("its process did not come to execve in {seconds} s and was killed");
+                let hint = "is the container frozen, or out of CPU time?";
+                let failure = system(format!("exec in container {}: timed out", command.container), why);
+                let failure = Failure::new(failure.kind, format!("{}; {hint}", failure.message));
+                self.command_failed(serial, failure);
+            }
+            CommandStage::Failed(_) => self.command_over(serial, End::UNKNOWN),
+            CommandStage::Running | CommandStage::Left => {}
+        }
+    }
+
     /// A child that is no container was reaped: a command's, or an orphan.
     pub(crate) fn command_reaped(&mut self, pid: i32, end: End) {
-        let of_pid = |command: &Command| command.nascent.pid == pid && command.stage != CommandStage::Left;
+        let of_pid = |command: &Command| command.nascent().is_some_and(|nascent| nascent.pid == pid);
         let Some(serial) = self.commands.iter().find(|(_, command)| of_pid(command)).map(|(serial, _)| *serial) else {
             return;
         };
         // It may have come to execve and to its end since all were heard.
         self.advance_command(serial);
-        let Some(command) = self.commands.get_mut(&serial) else { return };
+        if self.commands.get(&serial).is_some_and(of_pid) {
+            self.command_over(serial, end);
+        }
+    }
+
+    /// It was reaped, or is not waited for any longer: its descriptors are closed, and whoever waits is answered.
+    fn command_over(&mut self, serial: u64, end: End) {
+        let Some(mut command) = self.commands.remove(&serial) else { return };
         let before = std::mem::replace(&mut command.stage, CommandStage::Left);
         command.terminal = None;
         let (exec, container) = (command.id.clone(), command.container.clone());
         let failure = command.failure.take();
-        let oom_killed = command.nascent.group.oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
+        let oom_killed = command.group().oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
+        self.timers.cancel(command.deadline, Timer::Command(serial));
+        if let Some(nascent) = command.nascent() {
+            self.epoll.forget(nascent.sync());
+        }
+        let held = match command.held {
+            Held::Process(nascent) => Held::Group(nascent.group),
+            held => held,
+        };
+        self.commands.insert(serial, Command { held, ..command });
         self.look_after_left(serial, 0);
         match before {
             CommandStage::Running => {
@@ -137,11 +263,11 @@ impl Monitor {
     /// Forgets a command that was reaped and left nothing.
     pub(crate) fn sweep_command(&mut self, serial: u64) {
         let left =
-            |command: &Command| command.stage == CommandStage::Left && command.nascent.group.is_empty().unwrap_or(true);
+            |command: &Command| command.stage == CommandStage::Left && command.group().is_empty().unwrap_or(true);
         if self.commands.get(&serial).is_some_and(left)
             && let Some(command) = self.commands.remove(&serial)
         {
-            self.remove_group(command.nascent.group);
+            self.remove_group(command.into_group(), Then::Nothing);
         }
     }
 
@@ -159,11 +285,7 @@ impl Monitor {
         let serials: Vec<u64> =
             self.commands.iter().filter(|(_, command)| which(command)).map(|(serial, _)| *serial).collect();
         for serial in serials {
-            if let Some(command) = self.commands.get(&serial)
-                && let Err(error) = command.nascent.group.kill()
-            {
-                eprintln!("pinmon: kill command {} of container {}: {error}", command.id, command.container);
-            }
+            self.commands.get(&serial).into_iter().for_each(Command::kill);
             self.sweep_command(serial);
         }
     }
@@ -174,10 +296,11 @@ fn started(command: &Command) -> Result<(Reply, Attachments), Failure> {
         let operation = || format!("exec in container {}: duplicate the {what}", command.container);
         fd.as_fd().try_clone_to_owned().map_err(|e| system(operation(), e))
     };
-    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", &command.nascent.pidfd)?);
+    let Some(nascent) = command.nascent() else { return Err(system("exec", "its process is not known any more")) };
+    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", &nascent.pidfd)?);
     if let Some(terminal) = &command.terminal {
         attachments.push(Role::Terminal, duplicate("terminal", terminal)?);
     }
-    let started = ExecStarted { pid: command.nascent.pid.unsigned_abs(), warnings: command.warnings.clone() };
+    let started = ExecStarted { pid: nascent.pid.unsigned_abs(), warnings: command.warnings.clone() };
     Ok((Reply::ExecStarted(started), attachments))
 }

@@ -10,7 +10,7 @@ use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure,
 
 use serde::{Deserialize, Serialize};
 
-use crate::{diagnostics, monitor::Monitor, token::Token};
+use crate::{monitor::Monitor, token::Token};
 
 /// Most frames that wait for the daemon to read.
 const QUEUE_MAX: usize = 64 * 1024;
@@ -153,7 +153,6 @@ impl Monitor {
     }
 
     fn connected(&mut self, connection: Connection) {
-        diagnostics::bound();
         self.disconnect();
         self.links += 1;
         if let Err(error) = self.epoll.watch_both(&connection, Token::Link) {

@@ -11,7 +11,7 @@
 //! createContainer hooks run in the container's own child, with the node's mounts in its namespace; startContainer hooks
 //! inside the container. A hook without a timeout has [`PATIENCE`].
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use container::hooks::{Hooks, Moment};
 use monitor_api::{Attachments, Failure, HeldHooks, Reply};
@@ -27,6 +27,8 @@ use crate::{connection::Asked, failure::system, monitor::Monitor, token::Token};
 
 /// Seconds that a hook has which says nothing of its own: no request shall wait for ever.
 pub(crate) const PATIENCE: i64 = 120;
+/// How long the hooks inside of a container may take that another monitor made.
+pub(crate) const UNKNOWN_TIME: Duration = Duration::from_secs(600);
 /// Most of what is heard from a runner.
 const SAID_MAX: usize = 16 * 1024;
 
@@ -57,6 +59,16 @@ pub(crate) fn bound(hooks: &mut oci::Hooks) {
             hook.timeout.get_or_insert(PATIENCE);
         });
     }
+}
+
+/// How long those may take that the container's child runs, which have timeouts: a part of its way to execve.
+pub(crate) fn time_inside(spec: &oci::Spec) -> Duration {
+    let sum = |hooks: &[oci::Hook]| {
+        let seconds = hooks.iter().map(|hook| hook.timeout.unwrap_or(PATIENCE).unsigned_abs());
+        seconds.fold(0u64, u64::saturating_add).min(24 * 3600)
+    };
+    let longest = spec.hooks.as_ref().map_or(0, |hooks| sum(&hooks.create_container).max(sum(&hooks.start_container)));
+    Duration::from_secs(longest)
 }
 
 /// Whether there are any for this moment.
@@ -167,6 +179,11 @@ impl Monitor {
         for (asked, answer) in answers {
             self.reply(asked, answer.map(|()| (Reply::Done, Attachments::new())));
         }
+    }
+
+    /// Whether hooks of a container's creation run now.
+    pub(crate) fn hooks_run_for(&self, of: u64) -> bool {
+        self.runners.values().any(|runner| matches!(runner.after, After::Create(serial) if serial == of))
     }
 
     /// A container that is not made any more needs its hooks no more: what runs is killed.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// As the daemon started us.
 #[derive(Debug)]
@@ -29,11 +29,13 @@ impl Inherit {
         Self { files, oom_score_adj }
     }
 
-    /// Gives a child the limit of open files that the monitor had at first, unless its spec names one.
-    pub(crate) fn restore_files(&self, pid: i32, process: &oci::Process) {
-        let named = process.rlimits.iter().any(|limit| limit.kind == "RLIMIT_NOFILE");
-        if let (Some(files), false, Some(pid)) = (self.files, named, Pid::from_raw(pid)) {
-            let _ = prlimit(Some(pid), Resource::Nofile, files);
+    /// Names the limit of open files that the monitor had at first, unless the process names one.
+    pub(crate) fn restore_files(&self, process: &mut oci::Process) {
+        const NAME: &str = "RLIMIT_NOFILE";
+        let Some(Rlimit { current, maximum }) = self.files else { return };
+        if !process.rlimits.iter().any(|limit| limit.kind == NAME) {
+            let [soft, hard] = [current, maximum].map(|limit| limit.unwrap_or(u64::MAX));
+            process.rlimits.push(oci::Rlimit { kind: NAME.to_owned(), soft, hard });
         }
     }
 }

@@ -40,6 +40,7 @@ impl Monitor {
             log: LogOptions::default(),
             state: HoldingState::Kept,
             hooks: None,
+            user_namespace: None,
         };
         Some(frame(seq, holding, (0..).map(Role::Kept).zip(files.iter().map(AsFd::as_fd)).collect()))
     }
@@ -54,7 +55,7 @@ fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
         (Role::StdoutRead, stream(StreamKind::Stdout)),
         (Role::StderrRead, stream(StreamKind::Stderr)),
         (Role::StdinHold, child.stdin.as_ref().map(AsFd::as_fd)),
-        (Role::Log, child.output.sink.file().map(AsFd::as_fd)),
+        (Role::Log, child.output.log.as_ref().map(AsFd::as_fd)),
         (Role::Terminal, child.output.terminal().map(AsFd::as_fd)),
     ];
     list.into_iter().filter_map(|(role, fd)| fd.map(|fd| (role, fd))).collect()

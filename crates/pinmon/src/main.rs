@@ -8,20 +8,24 @@
 //! monitor.rs      what is held, and the loop ──┬─▶ connection.rs ──▶ request/<verb>.rs
 //!                                              ├─▶ setup.rs, child.rs      a container on its way to execve
 //!                                              ├─▶ hooks.rs                programs of the node, run by a child
-//!                                              ├─▶ move_output.rs ──▶ output.rs ──▶ log.rs, attach.rs
+//!                                              ├─▶ drain.rs                the end of a container's output
+//!                                              ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other processes
 //!                                              ├─▶ upgrade.rs              another program in this process
 //!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
 //! ```
 
 #![forbid(unsafe_code)]
 
+// First: its macros take the place of the standard library's in all that follows.
+#[macro_use]
+mod diagnostics;
+
 mod attach;
-mod attached;
 mod child;
 mod clock;
 mod command;
 mod connection;
-mod diagnostics;
+mod drain;
 mod epoll;
 mod failure;
 mod hooks;
@@ -29,8 +33,8 @@ mod inherit;
 mod inventory;
 mod journals;
 mod log;
+mod log_writer;
 mod monitor;
-mod move_output;
 mod output;
 mod pod_init;
 mod process;
@@ -44,6 +48,7 @@ mod stream;
 mod timer;
 mod token;
 mod upgrade;
+mod writers;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 

@@ -17,13 +17,13 @@ use crate::{
     hooks::Runner,
     inherit::Inherit,
     journals::Journals,
-    log::pump::Pump,
     programs::Programs,
+    removal::Job,
     request::Maker,
-    stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
     upgrade::Pending,
+    writers::Writers,
 };
 
 /// See the head of this file.
@@ -36,7 +36,7 @@ pub(crate) struct Monitor {
     pub(crate) node_mounts: Option<OwnedFd>,
     pub(crate) inherit: Inherit,
     pub(crate) journals: Journals,
-    pub(crate) pump: Pump,
+    pub(crate) writers: Writers,
     pub(crate) programs: Programs,
     pub(crate) timers: Timers,
     pub(crate) link: Option<Link>,
@@ -50,9 +50,11 @@ pub(crate) struct Monitor {
     pub(crate) makers: BTreeMap<u64, Maker>,
     /// Hooks that run, by serial number.
     pub(crate) runners: BTreeMap<u64, Runner>,
+    /// Groups on their way out, by serial number.
+    pub(crate) removals: BTreeMap<u64, Job>,
+    /// Those of them that wait for nothing but their turn.
+    pub(crate) removing: VecDeque<u64>,
     pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
-    /// Containers with more output to move at once.
-    pub(crate) busy: VecDeque<u64>,
     pub(crate) serials: u64,
     /// Another program is to take over.
     pub(crate) upgrade: Option<Pending>,
@@ -66,19 +68,18 @@ impl Monitor {
         self.epoll.watch(&self.listener, Token::Listener)?;
         self.epoll.watch(&self.signals, Token::Signals)?;
         while !self.over {
-            let most = if self.busy.is_empty() { self.timers.next() } else { Some(std::time::Duration::ZERO) };
+            let most = if self.removing.is_empty() { self.timers.next() } else { Some(std::time::Duration::ZERO) };
             for happened in self.epoll.wait(most)? {
                 self.happened(happened);
             }
             while let Some(timer) = self.timers.due() {
                 self.due(timer);
             }
-            for serial in std::mem::take(&mut self.busy) {
-                self.move_output(serial, false);
-            }
+            self.remove_some();
             self.try_upgrade();
         }
         self.flush();
+        self.kill_writers();
         Ok(())
     }
 
@@ -98,26 +99,29 @@ impl Monitor {
             Token::Listener => self.accept(),
             Token::Signals => self.signalled(),
             Token::Link => self.link_ready(),
-            Token::Stream(serial, _) => self.move_output(serial, false),
             Token::Sync(serial) => self.advance(serial),
             Token::Pidfd(serial) => self.ended_elsewhere(serial, 0),
-            Token::Tap(serial, number) => self.tap_ready(serial, number, happened.broken),
+            Token::Writer(number) => self.writer_ready(number),
+            // In log writers only.
+            Token::Stream(..) | Token::Tap(..) => {}
         }
     }
 
     fn due(&mut self, timer: Timer) {
         match timer {
-            Timer::Rest(serial, kind) => {
-                if let (Some(child), Some(kind)) = (self.containers.get_mut(&serial), StreamKind::from_word(kind)) {
-                    child.output.wake(kind);
-                    self.move_output(serial, false);
-                }
-            }
-            Timer::Drain(serial) => self.move_output(serial, true),
-            Timer::Taps(serial) => self.taps_due(serial),
+            Timer::Drain(serial) => self.drain(serial, true),
+            Timer::Writers => self.look_after_writers(),
+            Timer::Reopen(serial) => self.reopened(serial),
+            // In log writers only.
+            Timer::Rest(..) | Timer::Taps(_) => {}
             Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
             Timer::Left(serial, tries) => self.look_after_left(serial, tries),
-            Timer::Remove(serial) => self.try_remove(serial),
+            Timer::Remove(serial) => self.removal_due(serial),
+            Timer::SetUp(serial) => self.set_up_due(serial),
+            Timer::Execute(serial) => self.execute_due(serial),
+            Timer::Answer(serial) => self.answer_due(serial),
+            Timer::Command(serial) => self.command_due(serial),
+            Timer::Maker(serial) => self.maker_due(serial),
             // Looked at after every round of events.
             Timer::Upgrade => {}
         }
@@ -148,6 +152,6 @@ impl Monitor {
 
     /// Whether nothing would be lost.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.containers.is_empty() && self.commands.is_empty() && self.kept.is_empty()
+        self.containers.is_empty() && self.commands.is_empty() && self.kept.is_empty() && self.removals.is_empty()
     }
 }

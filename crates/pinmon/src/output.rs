@@ -1,34 +1,23 @@
-//! A container's output: its streams, the log they go to, and who is attached.
+//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer was told.
 //!
-//! A part of a line stays in its FIFO, but never for long: the kernel does not wake a reader for a writer that finds a FIFO
-//! neither empty nor with enough room, so whoever waited for the rest of the line might wait for ever. While a part is
-//! there, the stream rests and is looked at again after [`REST_FIRST`], then twice as late each time; after [`RESTS`] looks
-//! without a whole line it is written as it is (`P`).
+//! The monitor itself reads and writes none of them.
 
 use std::time::Duration;
 
 use rustix::{
-    fd::{AsFd, OwnedFd},
-    fs::{FileType, OFlags},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, makedev, statx},
 };
 
 use crate::{
-    attach::Taps,
-    epoll::Epoll,
-    log::{
-        pump::{Pass, Pump, Source},
-        sink::Sink,
-    },
+    connection::Asked,
+    log::sink::Loss,
+    log_writer::order::{Add, End, Order},
     stream::StreamKind,
-    token::Token,
 };
 
-/// First time until a part of a line is looked at again.
-const REST_FIRST: Duration = Duration::from_millis(2);
-/// So many looks: 126 ms in all.
-const RESTS: u8 = 6;
-/// Batches of one stream before others have their turn.
-const PASSES: usize = 8;
+/// Device number of the file system that a log is on; `None`: there is no log.
+pub(crate) type Place = Option<u64>;
 
 /// One stream.
 #[derive(Debug)]
@@ -36,37 +25,63 @@ pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) fd: OwnedFd,
     pub(crate) terminal: bool,
-    pub(crate) ended: bool,
-    /// Looks at a part of a line so far; `resting`: the next one is due by timer.
-    pub(crate) looks: u8,
-    pub(crate) resting: bool,
+}
+
+/// A pipe of an attached client.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    /// Names it between monitor and writer.
+    pub(crate) number: u8,
+    pub(crate) kind: StreamKind,
+    pub(crate) pipe: OwnedFd,
+    sent: bool,
 }
 
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) streams: Vec<Stream>,
-    pub(crate) sink: Sink,
-    pub(crate) taps: Taps,
+    /// `O_PATH`: see [`held`].
+    pub(crate) log: Option<OwnedFd>,
+    pub(crate) taps: Vec<Tap>,
     pub(crate) line_max: usize,
+    /// Chooses the writer, which stays the same for life.
+    pub(crate) place: Place,
+    pub(crate) loss: Loss,
+    /// Journals of dead writers that hold a batch of this container.
+    pub(crate) recover: Vec<String>,
+    pub(crate) end: End,
+    /// Moment of [`crate::clock::monotonic`] at which the container ended.
+    pub(crate) ended_at: Duration,
+    /// `ReopenLog`s that wait for the writer.
+    pub(crate) reopens: Vec<Asked>,
+    /// It waits in its writer's queue.
+    pub(crate) queued: bool,
+    sent: Sent,
 }
 
-/// What a round over the streams left.
+/// What the writer was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Round {
-    /// Streams that rest, and for how long.
-    pub(crate) rests: Vec<(StreamKind, Duration)>,
-    /// There is more to move at once.
-    pub(crate) more: bool,
+struct Sent {
+    added: bool,
+    log: bool,
+    end: End,
 }
 
 impl Output {
+    /// Of a container with this log. Lines are cut into pieces of at most `line_max` bytes.
+    pub(crate) fn new(log: Option<OwnedFd>, line_max: usize) -> Self {
+        let log = log.map(held);
+        let place = log.as_ref().and_then(device);
+        Self { log, line_max, place, ..Self::default() }
+    }
+
     /// Adds a stream: non-blocking, a FIFO or a terminal's master side.
     pub(crate) fn add(&mut self, kind: StreamKind, fd: OwnedFd) -> std::io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
         let terminal = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Fifo;
-        self.streams.push(Stream { kind, fd, terminal, ended: false, looks: 0, resting: false });
+        self.streams.push(Stream { kind, fd, terminal });
         Ok(())
     }
 
@@ -80,64 +95,103 @@ impl Output {
         self.streams.iter().find(|stream| stream.terminal).map(|stream| &stream.fd)
     }
 
-    /// Tells epoll of all streams.
-    pub(crate) fn watch(&self, epoll: &Epoll, serial: u64) -> std::io::Result<()> {
-        self.streams.iter().try_for_each(|stream| epoll.watch(&stream.fd, Token::Stream(serial, stream.kind)))
+    /// Adds a client's pipe under a free number; `false`: there are too many.
+    pub(crate) fn tap(&mut self, kind: StreamKind, pipe: OwnedFd) -> bool {
+        let free = (0..u8::MAX).find(|number| self.taps.iter().all(|tap| tap.number != *number));
+        self.taps.extend(free.map(|number| Tap { number, kind, pipe, sent: false }));
+        free.is_some()
+    }
+
+    /// One that another program of this process had.
+    pub(crate) fn restore_tap(&mut self, number: u8, kind: StreamKind, pipe: OwnedFd) {
+        self.taps.push(Tap { number, kind, pipe, sent: false });
+    }
+
+    /// Continues in another file. It stays with its writer, also where that file is on another file system: a batch may be on
+    /// its way.
+    pub(crate) fn reopen(&mut self, file: OwnedFd) {
+        self.log = Some(held(file));
+        self.sent.log = false;
+    }
+
+    /// The container's end came nearer.
+    pub(crate) fn end(&mut self, end: End) {
+        self.end = self.end.max(end);
+    }
+
+    /// Whether output may still come, or be on its way.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.streams.is_empty()
     }
 
     /// Closes streams and clients: all that was to come has come.
-    pub(crate) fn close(&mut self, epoll: &Epoll) {
-        for stream in self.streams.drain(..) {
-            epoll.forget(&stream.fd);
+    pub(crate) fn close(&mut self) {
+        self.streams.clear();
+        self.taps.clear();
+    }
+
+    /// Its writer is dead, or not started: the next one needs to be sent all.
+    pub(crate) fn lost_writer(&mut self) {
+        self.sent = Sent::default();
+        self.queued = false;
+        self.taps.iter_mut().for_each(|tap| tap.sent = false);
+    }
+
+    /// What the writer does not know yet: the next order, and its descriptors.
+    pub(crate) fn next_order(&self, serial: u64, container: &str) -> Option<(Order, Vec<BorrowedFd<'_>>)> {
+        let log = self.log.as_ref().map(AsFd::as_fd);
+        if !self.is_open() {
+            return None;
         }
-        self.taps.close(epoll);
+        if !self.sent.added {
+            let add = Add {
+                serial,
+                container: container.to_owned(),
+                line_max: self.line_max,
+                streams: self.streams.iter().map(|stream| (stream.kind, stream.terminal)).collect(),
+                log: log.is_some(),
+                loss: self.loss.clone(),
+                recover: self.recover.clone(),
+                end: End::Open,
+            };
+            let files = self.streams.iter().map(|stream| stream.fd.as_fd()).chain(log).collect();
+            return Some((Order::Add(add), files));
+        }
+        if let Some(tap) = self.taps.iter().find(|tap| !tap.sent) {
+            let order = Order::Tap { serial, number: tap.number, kind: tap.kind };
+            return Some((order, vec![tap.pipe.as_fd()]));
+        }
+        if let (Some(log), false) = (log, self.sent.log) {
+            return Some((Order::Reopen { serial }, vec![log]));
+        }
+        (self.end > self.sent.end).then(|| (Order::End { serial, end: self.end }, Vec::new()))
     }
 
-    /// Whether nothing will come any more.
-    pub(crate) fn ended(&self) -> bool {
-        self.streams.iter().all(|stream| stream.ended)
-    }
-
-    /// A resting stream is due.
-    pub(crate) fn wake(&mut self, kind: StreamKind) {
-        self.streams.iter_mut().filter(|stream| stream.kind == kind).for_each(|stream| stream.resting = false);
-    }
-
-    /// Moves what is there. `last`: the container ended, nothing rests any more; `flush`: parts of lines go too.
-    pub(crate) fn round(&mut self, pump: &mut Pump, container: &str, last: bool, flush: bool) -> Round {
-        let mut round = Round::default();
-        let Self { streams, sink, taps, line_max } = self;
-        for stream in streams.iter_mut().filter(|stream| !stream.ended || last) {
-            for pass in 0..PASSES {
-                if taps.rest() || (stream.resting && !last) {
-                    break;
-                }
-                let flush = flush || stream.looks >= RESTS;
-                let source = Source { container, kind: stream.kind, fd: stream.fd.as_fd(), line_max: *line_max, flush };
-                let result =
-                    if stream.terminal { pump.terminal(source, sink, taps) } else { pump.fifo(source, sink, taps) };
-                match result {
-                    Ok(Pass::Moved) => {
-                        stream.looks = 0;
-                        round.more |= pass + 1 == PASSES;
-                        continue;
-                    }
-                    Ok(Pass::Starved) => stream.looks = 0,
-                    Ok(Pass::Partial) => {
-                        round.rests.push((stream.kind, REST_FIRST * (1 << stream.looks)));
-                        stream.looks += 1;
-                        stream.resting = true;
-                    }
-                    // A terminal whose other side is closed can be opened again as long as the container runs.
-                    Ok(Pass::Ended) => stream.ended = !stream.terminal || last,
-                    Err(error) => {
-                        eprintln!("pinmon: output of {container}: {error}: given up");
-                        stream.ended = true;
-                    }
-                }
-                break;
+    /// The order that was next was sent.
+    pub(crate) fn sent(&mut self, order: &Order) {
+        match order {
+            Order::Add(add) => self.sent = Sent { added: true, log: true, end: add.end },
+            Order::Reopen { .. } => self.sent.log = true,
+            Order::Tap { number, .. } => {
+                self.taps.iter_mut().filter(|tap| tap.number == *number).for_each(|tap| tap.sent = true);
             }
+            Order::End { end, .. } => self.sent.end = *end,
+            Order::Forget { .. } => {}
         }
-        round
     }
+}
+
+/// The same file as a mere place (`O_PATH`), which its writer opens: the close of a file that is open for writing waits for a
+/// server that is gone (NFS writes back then), and the monitor closes its descriptors when containers go.
+fn held(file: OwnedFd) -> OwnedFd {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap_or(file)
+}
+
+/// The device number of a file's file system, as the kernel has it at hand: nothing is asked of a server.
+fn device(file: &OwnedFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, c"", flags, StatxFlags::empty()).ok()?;
+    Some(makedev(found.stx_dev_major, found.stx_dev_minor))
 }

@@ -138,8 +138,9 @@ pub(crate) fn has_seccomp(pid: i32) -> Option<bool> {
     Some(mode.trim() != "0")
 }
 
-/// Whether it is in another user namespace than this process. One that is gone is in none.
-pub(crate) fn in_user_namespace(pid: i32) -> bool {
+/// Whether it is in another user namespace than this process, for containers that were made before this was on record: the
+/// container chooses it. One that is gone is in none.
+pub(crate) fn in_user_namespace(pid: u32) -> bool {
     let namespace = |whose: &str| rustix::fs::stat(format!("/proc/{whose}/ns/user")).map(|stat| stat.st_ino);
     matches!((namespace(&pid.to_string()), namespace("self")), (Ok(theirs), Ok(own)) if theirs != own)
 }

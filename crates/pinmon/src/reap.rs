@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::{
     io::Errno,
-    process::{WaitOptions, wait},
+    process::{WaitId, WaitIdOptions, WaitOptions, wait, waitid},
 };
 
 use crate::{
@@ -45,14 +45,26 @@ impl Monitor {
         if let Some(serial) = self.containers.iter().find(|(_, child)| of_pid(child)).map(|(serial, _)| *serial) {
             // It may have come to execve and to its end since all were heard.
             self.advance(serial);
-            if matches!(self.containers[&serial].stage, Stage::Setting(..) | Stage::Failing(..)) {
+            // Gone: it failed, and was not to be waited for. Another pid: this was its intermediate process.
+            let Some(child) = self.containers.get(&serial).filter(|child| child.pid == pid) else { return };
+            if matches!(child.stage, Stage::Setting(..) | Stage::Failing(..)) {
                 self.setup_ended(serial);
             } else {
                 self.process_ended(serial, end);
             }
-        } else {
+        } else if !self.writer_reaped(pid, end) {
             self.maker_reaped(pid);
             self.command_reaped(pid, end);
+        }
+    }
+
+    /// A child that was killed on its way may have been reaped before its pid was known.
+    pub(crate) fn reap_failed(&mut self, serial: u64) {
+        let Some(child) = self.containers.get(&serial) else { return };
+        let Some(pidfd) = child.pidfd() else { return };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        if matches!(waitid(WaitId::PidFd(pidfd), options), Ok(Some(_)) | Err(Errno::CHILD)) {
+            self.setup_ended(serial);
         }
     }
 

@@ -10,6 +10,7 @@ mod hello;
 mod keep;
 mod kill;
 mod make_namespaces;
+mod ping;
 mod pod_init;
 mod reopen_log;
 mod resize_terminal;
@@ -44,7 +45,7 @@ impl Monitor {
             Request::Exec(exec) => self.exec(asked, *exec, &mut attachments),
             Request::Attach(attach) => self.attach(&attach.container, &mut attachments),
             Request::CloseStdin { container } => self.close_stdin(&container),
-            Request::ReopenLog { container } => self.reopen_log(&container, &mut attachments),
+            Request::ReopenLog { container } => self.reopen_log(asked, &container, &mut attachments),
             Request::ResizeTerminal { target, size } => self.resize_terminal(&target, size),
             Request::Delete { container } => self.delete(asked, &container),
             Request::PodInit(init) => self.pod_init(asked, init, attachments),
@@ -53,6 +54,7 @@ impl Monitor {
             Request::MakeNamespaces(wanted) => self.make_namespaces(asked, wanted, &mut attachments),
             Request::Shutdown => self.shutdown(),
             Request::Upgrade => self.upgrade(asked, &mut attachments),
+            Request::Ping => self.ping(),
         };
         match answer {
             Ok(Some(reply)) => self.reply(asked, Ok((reply, Attachments::new()))),

@@ -14,8 +14,8 @@ use rustix::{
 use syscall::{inherited, signal_fd::SignalFd};
 
 use crate::{
-    epoll::Epoll, inherit::Inherit, journals::Journals, log::pump::Pump, monitor::Monitor, programs::Programs,
-    timer::Timers,
+    epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, timer::Timers,
+    writers::Writers,
 };
 
 /// The first descriptor that is not a standard stream; the listener's place.
@@ -32,7 +32,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
     let signals = signals()?;
     prepare_process();
     let folder = during(&format!("open {}", state.display()), open_folder(state))?;
-    let (journals, journal) = during("open the journal", Journals::open(folder))?;
+    let journals = during("list journals", Journals::open(folder))?;
     let trees = during("open the cgroup trees", Hierarchies::open())?;
     let inherit = Inherit::prepare();
     let node_mounts = Some(during("open the mount namespace", open_namespace())?);
@@ -44,8 +44,8 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         trees,
         node_mounts,
         inherit,
-        pump: during("pipe", Pump::new(journal))?,
         journals,
+        writers: Writers::default(),
         programs: Programs::default(),
         timers: Timers::default(),
         link: None,
@@ -54,8 +54,9 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         commands: BTreeMap::new(),
         makers: BTreeMap::new(),
         runners: BTreeMap::new(),
+        removals: BTreeMap::new(),
+        removing: VecDeque::new(),
         kept: BTreeMap::new(),
-        busy: VecDeque::new(),
         serials: 0,
         over: false,
         upgrade: None,
@@ -70,9 +71,7 @@ pub(crate) fn signals() -> Result<SignalFd, String> {
 
 /// Serves until nothing is held and somebody wants the end.
 pub(crate) fn run(mut monitor: Monitor) -> Result<(), String> {
-    let result = during("wait for events", monitor.run());
-    monitor.journals.close();
-    result
+    during("wait for events", monitor.run())
 }
 
 fn during<T, E: Display>(operation: &str, result: Result<T, E>) -> Result<T, String> {

@@ -1,5 +1,7 @@
 //! Children on their way to execve.
 
+use std::time::Duration;
+
 use container::{Progress, hooks::Moment};
 use monitor_api::{Attachments, Created, Failure, FailureKind, PodInitStarted, Reply, Role};
 use oci::NamespaceType;
@@ -7,13 +9,19 @@ use rustix::{fd::OwnedFd, process::Signal};
 
 use crate::{
     child::{Child, Stage},
+    command::ANSWER_AFTER,
     connection::Asked,
     failure::{of_container, system},
     hooks::{self, After},
     monitor::Monitor,
     process::start_time,
+    removal::Then,
     stream::StreamKind,
+    timer::Timer,
 };
+
+/// Longest that a container's child may take to be set up, and again from its start to execve, beside the time of hooks.
+pub(crate) const SETUP_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Monitor {
     /// A child that is not at execve yet may have something to say.
@@ -29,13 +37,58 @@ impl Monitor {
         }
         loop {
             let Some(nascent) = self.containers.get_mut(&serial).and_then(Child::nascent_mut) else { return };
-            match nascent.advance() {
+            let advanced = nascent.advance();
+            self.follow_pid(serial);
+            match advanced {
                 Ok(Progress::Pending) => return,
                 Ok(Progress::Ready { terminal }) => self.set_up(serial, terminal),
                 Ok(Progress::Executed) => return self.executed(serial),
                 Ok(Progress::NamespacesMade) => self.hooks_of_creation(serial),
                 Err(error) => return self.failed(serial, &error),
             }
+        }
+    }
+
+    /// Its intermediate process may have handed it over.
+    fn follow_pid(&mut self, serial: u64) {
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        let Some(pid) = child.nascent().map(|nascent| nascent.pid).filter(|pid| *pid != child.pid) else { return };
+        child.pid = pid;
+        child.start_time = start_time(pid).unwrap_or(0);
+    }
+
+    /// A container should be set up by now.
+    pub(crate) fn set_up_due(&mut self, serial: u64) {
+        let Some(child) = self.containers.get(&serial) else { return };
+        if !matches!(child.stage, Stage::Setting(..)) {
+            return;
+        }
+        if self.hooks_run_for(serial) {
+            // These have their own timeouts, and then the child has its time again.
+            let time = SETUP_DEADLINE + child.hooks_time;
+            return self.timers.after(time, Timer::SetUp(serial));
+        }
+        let error = late("it was not set up", SETUP_DEADLINE + child.hooks_time);
+        self.failed(serial, &error);
+    }
+
+    /// A started container should have come to execve by now.
+    pub(crate) fn execute_due(&mut self, serial: u64) {
+        let Some(child) = self.containers.get(&serial) else { return };
+        if matches!(child.stage, Stage::Starting(..)) {
+            let error = late("its process did not come to execve", SETUP_DEADLINE + child.hooks_time);
+            kill(child);
+            self.failed(serial, &error);
+        }
+    }
+
+    /// One that was killed was not reaped in time: whoever waits is answered, its record stays until it is.
+    pub(crate) fn answer_due(&mut self, serial: u64) {
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        let Stage::Failing(_, asked, failure) = &mut child.stage else { return };
+        if let Some(asked) = asked.take() {
+            let failure = failure.clone();
+            self.reply(asked, Err(failure));
         }
     }
 
@@ -70,14 +123,12 @@ impl Monitor {
         {
             eprintln!("pinmon: terminal of container {}: {error}", child.id);
         }
-        if let Err(error) = child.output.watch(&self.epoll, serial) {
-            eprintln!("pinmon: watch the output of container {}: {error}", child.id);
-        }
         if child.pod_init {
             return self.let_go(serial, nascent, asked);
         }
         let answer = created(child, &nascent);
         child.stage = Stage::Created(nascent);
+        self.hand_over(serial);
         self.reply(asked, answer);
     }
 
@@ -85,6 +136,7 @@ impl Monitor {
     pub(crate) fn let_go(&mut self, serial: u64, mut nascent: container::Nascent, asked: Asked) {
         let started = nascent.start();
         let Some(child) = self.containers.get_mut(&serial) else { return };
+        self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::Execute(serial));
         child.stage = Stage::Starting(nascent, asked);
         if let Err(error) = started {
             self.failed(serial, &error);
@@ -125,15 +177,19 @@ impl Monitor {
             Stage::Setting(nascent, asked) => {
                 let failure = of_container(&format!("create container {}", child.id), error);
                 self.epoll.forget(nascent.sync());
-                let _ = rustix::process::pidfd_send_signal(&nascent.pidfd, Signal::KILL);
-                child.stage = Stage::Failing(nascent, asked, failure);
+                child.stage = Stage::Failing(nascent, Some(asked), failure);
+                kill(child);
+                self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
+                self.reap_failed(serial);
             }
             Stage::Starting(nascent, asked) => {
                 let failure = of_container(&format!("start container {}", child.id), error);
                 self.epoll.forget(nascent.sync());
                 if child.pod_init {
-                    let _ = rustix::process::pidfd_send_signal(&nascent.pidfd, Signal::KILL);
-                    child.stage = Stage::Failing(nascent, asked, failure);
+                    child.stage = Stage::Failing(nascent, Some(asked), failure);
+                    kill(child);
+                    self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
+                    self.reap_failed(serial);
                 } else {
                     child.keep(nascent);
                     child.stage = Stage::Running;
@@ -157,28 +213,44 @@ impl Monitor {
             Stage::Setting(nascent, asked) => {
                 self.epoll.forget(nascent.sync());
                 let message = format!("create container {}: its process ended before it was set up", child.id);
-                (nascent, asked, Failure::new(FailureKind::System, message))
+                (nascent, Some(asked), Failure::new(FailureKind::System, message))
             }
             _ => return,
         };
-        child.output.close(&self.epoll);
+        child.output.close();
         child.keep(nascent);
-        if let Some(group) = child.group.take() {
-            self.remove_group(group);
-        }
         self.give_up_hooks(serial);
-        let mut answers = vec![(asked, Err(failure))];
+        let mut answers: Vec<_> = asked.map(|asked| (asked, Err(failure))).into_iter().collect();
         answers.extend(std::mem::take(&mut child.deletes).into_iter().map(|asked| (asked, Ok(()))));
-        self.stop_with_hooks(child.hooks.as_deref(), answers);
-    }
-
-    /// Removes a group whose processes are gone.
-    pub(crate) fn remove_group(&self, group: cgroup::Group) {
-        let path = group.path().clone();
-        if let Err(error) = group.remove() {
-            eprintln!("pinmon: remove cgroup {path}: {error}", path = path.as_str());
+        match child.group.take() {
+            Some(group) => {
+                // It may hold one that an intermediate process could not hand over.
+                let _ = group.kill();
+                self.remove_group(group, Then::Answer(child.hooks, answers));
+            }
+            None => self.stop_with_hooks(child.hooks.as_deref(), answers),
         }
     }
+}
+
+/// Kills what was made of a container so far; what is frozen, too.
+fn kill(child: &Child) {
+    if let Some(group) = child.group()
+        && let Err(error) = group.kill()
+    {
+        eprintln!("pinmon: kill container {}: {error}", child.id);
+    }
+    if let Some(pidfd) = child.pidfd() {
+        let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+    }
+}
+
+fn late(what: &str, after: Duration) -> container::Error {
+    let seconds = after.as_secs();
+    let message = format!(
+        "timed out: {what} in {seconds} s and was killed; is its cgroup frozen or out of CPU time, or a volume's server gone?"
+    );
+    container::Error { kind: container::ErrorKind::System, message }
 }
 
 fn created(child: &Child, nascent: &container::Nascent) -> Result<(Reply, Attachments), Failure> {

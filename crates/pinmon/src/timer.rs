@@ -19,10 +19,24 @@ pub(crate) enum Timer {
     Exit(u64, u32),
     /// What a command left running may have ended (command, times asked).
     Left(u64, u32),
-    /// Killed processes of a container to be deleted may be gone.
+    /// Killed processes of a group to be removed may be gone (removal; of programs before 1.4: container).
     Remove(u64),
+    /// A container should be set up (container).
+    SetUp(u64),
+    /// A started container should have come to execve (container).
+    Execute(u64),
+    /// A container that was killed on its way should have been reaped (container).
+    Answer(u64),
+    /// A command should have come to execve, or one that was killed on its way have been reaped (command).
+    Command(u64),
+    /// Namespaces of a pod should be made (maker).
+    Maker(u64),
     /// An upgrade had its time.
     Upgrade,
+    /// Log writers are missing, or not needed.
+    Writers,
+    /// A `ReopenLog` had its time (container).
+    Reopen(u64),
 }
 
 /// All deadlines, soonest first.
@@ -40,9 +54,16 @@ impl Timers {
         self.0.insert((moment, timer));
     }
 
+    /// No longer due.
+    pub(crate) fn cancel(&mut self, moment: Duration, timer: Timer) {
+        self.0.remove(&(moment, timer));
+    }
+
     /// All that another program of this process must know, soonest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Duration, Timer)> {
-        self.0.iter().copied().filter(|(_, timer)| !matches!(timer, Timer::Upgrade | Timer::Left(..)))
+        // Nothing is on its way to execve then, nobody waits for a removal, and what commands left is looked for again.
+        let lasts = |timer| matches!(timer, Timer::Rest(..) | Timer::Drain(_) | Timer::Taps(_) | Timer::Exit(..));
+        self.0.iter().copied().filter(move |(_, timer)| lasts(*timer))
     }
 
     /// How long until the next is due.

@@ -16,6 +16,8 @@ pub(crate) enum Token {
     Pidfd(u64),
     /// A pipe of an attached client.
     Tap(u64, u8),
+    /// A log writer.
+    Writer(u64),
 }
 
 impl Token {
@@ -30,6 +32,7 @@ impl Token {
             Self::Sync(serial) => (serial, 5, 0),
             Self::Pidfd(serial) => (serial, 6, 0),
             Self::Tap(serial, number) => (serial, 7, u64::from(number)),
+            Self::Writer(serial) => (serial, 8, 0),
         };
         serial << 16 | part << 8 | number
     }
@@ -46,6 +49,7 @@ impl Token {
             5 => Self::Sync(serial),
             6 => Self::Pidfd(serial),
             7 => Self::Tap(serial, number),
+            8 => Self::Writer(serial),
             _ => return None,
         })
     }
@@ -67,6 +71,7 @@ mod tests {
             Token::Sync(serial),
             Token::Pidfd(serial),
             Token::Tap(serial, 255),
+            Token::Writer(serial),
         ] {
             assert_eq!(Token::from_word(token.word()), Some(token));
         }

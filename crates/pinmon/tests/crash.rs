@@ -17,6 +17,7 @@ impl Node {
     fn adopt(&mut self, held: &Held, state: HoldingState) {
         let holding = Holding {
             hooks: None,
+            user_namespace: None,
             id: held.id.clone(),
             sandbox: "pod".into(),
             cgroup: format!("{}/{}", self.cgroup, held.id),

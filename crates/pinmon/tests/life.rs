@@ -2,9 +2,11 @@
 
 mod node;
 
+use std::fs;
+
 use monitor_api::{Attachments, FailureKind, HoldingState, KillScope, Request, Role, Target, TerminalSize};
 use node::Node;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 
 #[test]
 fn runs_writes_its_log_and_tells_its_exit_code() {
@@ -197,4 +199,33 @@ fn ids_that_are_no_ids_are_refused() {
         assert_eq!(failure.kind, FailureKind::Invalid, "{id:?}");
     }
     node.end();
+}
+
+#[test]
+fn a_ping_is_answered_at_once() {
+    let mut node = Node::start();
+    let (reply, _) = node.ask(Request::Ping, Attachments::new()).expect("ping");
+    assert!(matches!(&reply, monitor_api::Reply::Pong(pong) if pong.stuck.is_empty()), "{reply:?}");
+    node.end();
+}
+
+/// The state's tmpfs is full, or whoever read standard error is gone.
+#[test]
+fn messages_that_cannot_be_written_end_no_monitor() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");
+    let (reader, closed) = std::io::pipe().expect("pipe");
+    drop(reader);
+    let (unread, stuck) = std::io::pipe().expect("pipe");
+    for stderr in [full, fs::File::from(OwnedFd::from(closed)), fs::File::from(OwnedFd::from(stuck))] {
+        let mut node = Node::start_with_stderr(stderr);
+        node.run("c", &["sleep", "1000"]);
+        for _ in 0..1000 {
+            // Each is refused, with a message.
+            rustix::process::kill_process(node.monitor, rustix::process::Signal::TERM).expect("signal");
+            node.inventory();
+        }
+        node.delete("c");
+        node.end();
+    }
+    drop(unread);
 }

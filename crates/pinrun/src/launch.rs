@@ -10,7 +10,6 @@ use std::{
 use cgroup::Hierarchies;
 use container::{Inputs, Invocation, Nascent, Plan, Progress, Rootfs, Stdio, hooks::Hooks};
 use rustix::{
-    event::{PollFd, PollFlags, poll},
     fd::AsFd,
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
@@ -184,8 +183,10 @@ impl Making<'_> {
         }
         let rdt = spec.linux.as_ref().and_then(|linux| linux.intel_rdt.clone());
         let mut nascent = container::create(&trees, plan)?;
+        let cloned = nascent.wait_until_cloned();
         let state = oci::State { pid: nascent.pid, ..state };
-        let finished = self.set_up(&mut nascent, &state).and_then(|terminal| {
+        let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut nascent, &state));
+        let finished = set_up.and_then(|terminal| {
             let terminal = hand_over(self.request, &nascent, terminal)?;
             let (id, own_keyring) = (&self.request.id, self.request.new_keyring);
             let (pid, group) = (nascent.pid, &nascent.group);
@@ -237,6 +238,7 @@ impl Making<'_> {
             starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
             systemd_cgroup: self.global.systemd_cgroup,
             staging: staging::open(),
+            nesting: None,
             host_mounts: None,
         };
         Ok(Inputs {
@@ -283,10 +285,7 @@ pub(crate) fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hiera
 
 /// Until the child has something to say.
 pub(crate) fn wait(nascent: &Nascent) -> Result<(), Failure> {
-    match poll(&mut [PollFd::new(&nascent.sync(), PollFlags::IN)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(Failure::io("wait for the container's process", errno)),
-    }
+    Ok(nascent.wait()?)
 }
 
 fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) -> Result<Option<OwnedFd>, Failure> {

@@ -24,6 +24,7 @@ mod image_volume;
 pub(crate) mod kill;
 pub(crate) mod log_file;
 mod object;
+pub(crate) mod outside_files;
 pub(crate) mod prepare;
 pub(crate) mod remove;
 pub(crate) mod reopen_log;
@@ -41,4 +42,5 @@ pub use config::{
     ContainerConfig, DeviceMapping, GroupsPolicy, ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
 };
 pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
+pub(crate) use spec::apparmor;
 pub use status::{ContainerState, ContainerStatus, ExecOutput, ExecRequest};

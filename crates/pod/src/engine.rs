@@ -25,7 +25,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    fn of<E: std::fmt::Display>(outcome: Result<(), E>, reason: &str) -> Self {
+    pub(crate) fn of<E: std::fmt::Display>(outcome: Result<(), E>, reason: &str) -> Self {
         match outcome {
             Ok(()) => Self { ready: true, reason: String::new(), message: String::new() },
             Err(error) => Self { ready: false, reason: reason.to_owned(), message: error.to_string() },
@@ -62,30 +62,42 @@ impl Engine {
         recover::open(config).await.map(Self)
     }
 
-    /// How the engine is.
+    /// How the engine is. Waits at most a second for parts that hang ([`crate::Silence`]), after the start some seconds.
     pub async fn status(&self) -> EngineStatus {
-        let monitor = self.0.monitor.welcome();
+        let engine = &self.0;
+        let (network, description) = engine.health.network().await;
         let mut info = BTreeMap::new();
-        info.insert("network".to_owned(), json!(self.0.network.describe()));
-        info.insert("stateDir".to_owned(), json!(self.0.config.state_dir));
-        info.insert("dataDir".to_owned(), json!(self.0.config.data_dir));
+        info.insert("network".to_owned(), json!(description));
+        info.insert("stateDir".to_owned(), json!(engine.config.state_dir));
+        info.insert("dataDir".to_owned(), json!(engine.config.data_dir));
+        info.insert("health".to_owned(), engine.health.info());
+        let monitor = engine.monitor.welcome();
         if let Ok(monitor) = &monitor {
             let told = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
             info.insert("monitor".to_owned(), told);
         }
-        let user_namespaces = self.0.user_namespaces().await;
+        let user_namespaces = engine.known_user_namespaces().await;
         let told = user_namespaces.as_ref().err().map_or(json!(true), |why| json!(why));
         info.insert("userNamespaces".to_owned(), told);
+        info.insert("apparmor".to_owned(), container::apparmor::describe());
         let mut handlers = vec![String::new()];
-        let default = &self.0.config.default_runtime_handler;
+        let default = &engine.config.default_runtime_handler;
         handlers.extend(Some(default.clone()).filter(|name| !name.is_empty()));
         EngineStatus {
-            runtime: Condition::of(monitor.map(drop), "MonitorUnavailable"),
-            network: Condition::of(self.0.network.ready(), "NetworkUnavailable"),
+            runtime: match monitor {
+                Ok(_) => engine.health.monitor.condition(),
+                Err(error) => Condition::of(Err(error), "MonitorUnavailable"),
+            },
+            network,
             user_namespaces: Condition::of(user_namespaces, "NotSupported"),
             handlers,
             info,
         }
+    }
+
+    /// For how long parts that may hang have not answered.
+    pub fn silence(&self) -> crate::Silence {
+        self.0.health.silence()
     }
 
     /// The image store.

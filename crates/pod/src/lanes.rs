@@ -3,7 +3,9 @@
 //!
 //! | work | place |
 //! |---|---|
-//! | a root file system, its mounts, a pod's namespaces: on a thread that blocks, perhaps on a dead file server | `mounts` |
+//! | a root file system and its mounts: on a thread that blocks, perhaps on the engine's disk | `mounts` |
+//! | a pod's namespaces and files, in memory: on a thread that blocks for less than a millisecond | `pods` |
+//! | volumes and logs, perhaps on a dead file server | those of [`crate::host_files`] |
 //! | a clone by the monitor, which does one thing at a time | `clones` |
 //! | signals, commands (exec), the start of what is made, removals, lists | none |
 
@@ -15,6 +17,7 @@ use crate::{Error, ErrorKind};
 
 /// Of some 500 threads that may block at once.
 const MOUNTS: usize = 64;
+const PODS: usize = 16;
 /// A clone takes the monitor less than a millisecond, so a signal waits no longer than for these.
 const CLONES: usize = 4;
 /// How long whoever stops or removes waits for what was begun before.
@@ -24,12 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Lanes {
     mounts: Arc<Semaphore>,
+    pods: Arc<Semaphore>,
     clones: Arc<Semaphore>,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self { mounts: Arc::new(Semaphore::new(MOUNTS)), clones: Arc::new(Semaphore::new(CLONES)) }
+        let lane = |places| Arc::new(Semaphore::new(places));
+        Self { mounts: lane(MOUNTS), pods: lane(PODS), clones: lane(CLONES) }
     }
 }
 
@@ -37,6 +42,11 @@ impl Lanes {
     /// For work that mounts. Kept by the thread that works, not by who waits for it.
     pub(crate) async fn mount(&self) -> Result<OwnedSemaphorePermit, Error> {
         place(&self.mounts).await
+    }
+
+    /// For work that makes what a pod shares.
+    pub(crate) async fn pod(&self) -> Result<OwnedSemaphorePermit, Error> {
+        place(&self.pods).await
     }
 
     /// For a request to the monitor that clones.

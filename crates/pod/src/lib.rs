@@ -33,10 +33,13 @@ mod failures;
 mod figures;
 mod filter;
 mod glance;
+mod health;
+mod host_files;
 mod identifier;
 mod joined;
 mod lanes;
 mod monitor;
+mod mount_source;
 mod names;
 mod orphans;
 mod process;
@@ -68,9 +71,10 @@ pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, EventStream, Lagged};
 pub use figures::{ENDS, Figures, MONITOR_CONTRACT, MonitorIdentity, Population};
 pub use glance::{ContainerGlance, SandboxGlance};
+pub use health::Silence;
 pub use image::{
     Credentials, Error as ImageError, ErrorKind as ImageErrorKind, Image, ImageConfig, LayerProgress,
-    OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Usage,
+    OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Transfers, Usage,
 };
 pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
 pub use monitor_api::UserMappings;
@@ -81,5 +85,5 @@ pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus
 pub use session::{Session, SessionControl};
 pub use stats::{ContainerStats, Hold, HugePages, Mark, Occasional, Sampled, SandboxSample, SandboxStats};
 pub use timeline::Stage as TimelineStage;
-pub use upgrade::{Changeable, MonitorUpgrade};
+pub use upgrade::{Changeable, FORMATS, Format, MonitorUpgrade, understands};
 pub use why::{Denied, End, Oom, OomLimit, Why};

@@ -4,9 +4,13 @@
 //! They are told from children of this program (plugins, a monitor), which are waited for as soon as they end: a child that
 //! is a zombie at two looks a minute apart is nobody's.
 
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, time::Duration};
 
 use crate::process;
+
+/// Far longer than a child that somebody waits for stays a zombie.
+const SOON_INTERVAL: Duration = Duration::from_secs(1);
+const SOON_LOOKS: u32 = 5;
 
 /// Zombies that were seen: pid and start time.
 #[derive(Debug, Default)]
@@ -22,6 +26,16 @@ impl Orphans {
             }
         }
         self.0 = now;
+    }
+}
+
+/// Reaps, within seconds, commands of a monitor that died: a zombie in a container's PID namespace holds up the end of the
+/// container.
+pub(crate) async fn reap_soon() {
+    let mut orphans = Orphans::default();
+    for _ in 0..SOON_LOOKS {
+        orphans.look();
+        tokio::time::sleep(SOON_INTERVAL).await;
     }
 }
 

@@ -19,6 +19,16 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9. `None`:
+/// it is gone.
+pub(crate) fn has_executed(pid: u32) -> Option<bool> {
+    const FORKNOEXEC: u64 = 0x40;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let flags: u64 = rest.split_ascii_whitespace().nth(6)?.parse().ok()?;
+    Some(flags & FORKNOEXEC == 0)
+}
+
 /// A pidfd of this very process, if it is still there.
 pub(crate) fn find(pid: u32, started: u64) -> Option<OwnedFd> {
     let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
@@ -93,6 +103,14 @@ mod tests {
         ended(&pidfd).await.expect("end");
         assert_eq!(reap(&pidfd), Some(3));
         assert_eq!(reap(&pidfd), None);
+    }
+
+    #[test]
+    fn a_process_that_only_was_cloned_has_executed_nothing() {
+        assert_eq!(has_executed(std::process::id()), Some(true));
+        let kernel_thread = 2;
+        assert_ne!(has_executed(kernel_thread), Some(true));
+        assert_eq!(has_executed(u32::MAX), None);
     }
 
     #[test]

@@ -134,13 +134,13 @@ async fn networks(engine: &Arc<Inner>) {
 
 async fn snapshots(engine: &Arc<Inner>) {
     let of = Arc::clone(engine);
-    let outcome = blocking(move || {
+    let outcome = engine.images.disk().run_long(move || {
         let there = of.images.snapshots();
         let owners: HashSet<String> = of.containers().iter().map(|container| container.id().to_owned()).collect();
         for key in there.into_iter().filter(|key| !owners.contains(key)) {
             of.images.discard(&key)?;
         }
-        Ok(())
+        Ok::<_, Error>(())
     });
     warn("writable layers", outcome.await);
 }
@@ -148,10 +148,9 @@ async fn snapshots(engine: &Arc<Inner>) {
 async fn keys(engine: &Arc<Inner>) {
     let kept = engine.monitor.custody().keys();
     let sandboxes = engine.sandboxes();
-    let living = |key: &String| {
-        sandboxes.iter().any(|s| *key == Shared::key(s.id()) && s.record().phase != SandboxPhase::Stopped)
-    };
-    for key in kept.iter().filter(|key| !living(key)) {
+    let living = sandboxes.iter().filter(|sandbox| sandbox.record().phase != SandboxPhase::Stopped);
+    let living: HashSet<String> = living.map(|sandbox| Shared::key(sandbox.id())).collect();
+    for key in kept.iter().filter(|key| !living.contains(*key)) {
         warn(key, engine.monitor.release(key).await);
     }
 }

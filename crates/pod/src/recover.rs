@@ -18,18 +18,20 @@ use tokio::sync::{RwLock, mpsc};
 
 use crate::{
     Config, Error,
-    container::end,
+    container::{apparmor, end},
     engine::{Inner, blocking},
     error::failed,
     failures::Failures,
     filter::Filters,
+    health::{self, Health},
+    host_files::HostFiles,
     joined::Joined,
     lanes::Lanes,
     monitor::{Inventory, Monitor, Notice},
     names::Names,
     pulls::Pulls,
     reconcile,
-    state::StateFolder,
+    state::{Kind, StateFolder},
     stats::Sampler,
 };
 
@@ -40,13 +42,19 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files();
     let folder = config.state_dir.clone();
-    let (state, alone) = blocking(move || {
+    let (state, records, alone) = blocking(move || {
         let state = StateFolder::open(&folder)?;
         let alone = state.lock()?;
         state.void_another_boot()?;
-        Ok((state, alone))
+        let records = state.records();
+        Ok((state, records, alone))
     })
     .await?;
+    // Beside what the store, the network and the monitor need.
+    let loading = {
+        let records = records.clone();
+        tokio::spawn(blocking(move || Ok((records.load(Kind::Sandbox)?, records.load(Kind::Container)?))))
+    };
     let images = {
         let (folder, registries) = (config.data_dir.clone(), config.registries.clone());
         blocking(move || Ok(image::Store::open(&folder, registries)?)).await?
@@ -57,6 +65,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     let (notices, heard) = mpsc::unbounded_channel();
     let (monitor, inventory) = Monitor::open(config.state_dir.clone(), config.monitor.clone(), notices).await?;
     let engine = Arc::new(Inner {
+        health: Health::new(&network, &config.data_dir),
         images,
         network,
         pool: netns::Pool::new(config.netns_pool),
@@ -67,13 +76,14 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         user_namespaces: Default::default(),
         monitor,
         figures: crate::Figures::default(),
-        records: state.records(),
+        records,
         _alone: alone,
         nofile,
         sandbox_names: Names::default(),
         container_names: Names::default(),
         joined: Joined::default(),
         lanes: Lanes::default(),
+        host_files: HostFiles::default(),
         failures: Failures::default(),
         pulls: Pulls::default(),
         stats: Sampler::default(),
@@ -82,23 +92,30 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         containers: Mutex::new(BTreeMap::new()),
         config,
     });
-    restore(&engine, inventory).await?;
+    let loaded = loading.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))?;
+    restore(&engine, loaded, inventory).await;
     tokio::spawn(listen(Arc::downgrade(&engine), heard));
+    // Not waited for: a container that needs it does.
+    tokio::task::spawn_blocking(apparmor::prepare);
+    health::watch(&engine);
     let (first, done) = tokio::sync::oneshot::channel();
     tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
     let _ = tokio::time::timeout(SETTLE, done).await;
+    tokio::spawn(commands::end_left(Arc::downgrade(&engine)));
     Ok(engine)
 }
 
-async fn restore(engine: &Arc<Inner>, mut found: Inventory) -> Result<(), Error> {
-    sandboxes::load(engine)?;
-    let mut begun = containers::load(engine, &mut found).await?;
+async fn restore(
+    engine: &Arc<Inner>,
+    (sandboxes, containers): (sandboxes::Records, containers::Records),
+    mut found: Inventory,
+) {
+    sandboxes::load(engine, sandboxes);
+    let mut begun = containers::load(engine, containers, &mut found).await;
     begun.extend(sandboxes::restore(engine, &mut found).await);
     drop_strangers(engine, found).await;
-    commands::end_left(engine).await;
     // As a rule they take milliseconds, and then what is served is settled.
     let _ = tokio::time::timeout(SETTLE, futures_util::future::join_all(begun)).await;
-    Ok(())
 }
 
 /// What the monitor holds that no record knows.
@@ -133,6 +150,11 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
                 engine.figures.log_dropped.add(dropped);
                 tracing::error!("the log of container {container} lost {dropped} bytes: {message}");
             }
+            Notice::Event(Event::OutputPending { container }) => {
+                tracing::warn!("container {container} ended, and its log hangs: its last output follows");
+                engine.monitor.custody().output_pending(&container);
+            }
+            Notice::Event(Event::Drained { container }) => engine.monitor.custody().drained(&container),
             Notice::Event(Event::ExecExited { .. }) => {}
             Notice::Replaced => {
                 for id in engine.monitor.custody().ids() {

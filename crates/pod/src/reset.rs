@@ -1,11 +1,13 @@
 //! Taking everything away again: the opposite of a node's first pod.
 
-use std::{fs, io, path::Path};
+use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::{
+    fs::CWD,
     io::Errno,
     mount::{UnmountFlags, unmount},
 };
+use syscall::directory_tree;
 
 use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
@@ -48,10 +50,12 @@ fn leave(root: &Path) -> Result<(), Error> {
 /// A folder that is a file system of its own (a disk for images, say) is emptied, and stays.
 fn remove_tree(root: &Path) -> Result<(), Error> {
     let emptied = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
-    match fs::remove_dir_all(root) {
+    let error = failed(format!("remove {}", root.display()));
+    let Ok(path) = CString::new(root.as_os_str().as_bytes()) else { return Err(error(Errno::INVAL)) };
+    // Not by recursion: containers make trees of any depth.
+    match directory_tree::remove(CWD, &path) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy && emptied() => Ok(()),
-        Err(error) => Err(failed(format_args!("remove {}", root.display()))(error)),
+        Err(Errno::BUSY) if emptied() => Ok(()),
+        Err(errno) => Err(error(errno)),
     }
 }

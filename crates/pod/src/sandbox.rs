@@ -5,8 +5,8 @@
 //! (nothing) ────▶ Reserved ──▶ Networked ──▶ Ready ──────────▶ Stopped ──────▶ (nothing)
 //!                    └─────────────┴── a failure: teardown, then (nothing)
 //! ```
-//! What a pod shares is held without a process in it: the network namespace by a pin, the IPC and UTS namespaces and
-//! `/dev/shm` by descriptors, here and in the monitor. Only a pod with one PID namespace has a process, its init, and only
+//! What a pod shares is held without a process in it: the network namespace by a pin, the IPC and UTS namespaces,
+//! `/dev/shm` and the files of `/etc` by descriptors, here and in the monitor. Only a pod with one PID namespace has a process, its init, and only
 //! once a container needs it.
 
 mod broken;
@@ -25,7 +25,7 @@ mod update;
 
 pub(crate) use broken::{broken, broken_status};
 pub use config::{Dns, Name, PidMode, SandboxConfig, SharedMode};
-pub(crate) use files::SHARED_FILES;
+pub(crate) use files::{FILES, SHARED_FILES, make as make_files, write as write_files};
 #[cfg(test)]
 pub(crate) use namespaces::make_shm;
 pub(crate) use namespaces::{

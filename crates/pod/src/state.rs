@@ -4,7 +4,6 @@
 //! <state>/boot_id                         all below is void after a reboot
 //! <state>/sandbox/<id>/metadata.json      immutable, written before anything is made
 //!                      status.json        written beside and renamed
-//!                      hosts hostname resolv.conf
 //! <state>/container/<id>/metadata.json status.json process.json stdin stdout stderr
 //! <state>/broken/                         records that could not be read
 //! ```
@@ -14,4 +13,4 @@ mod folder;
 mod record;
 
 pub(crate) use folder::StateFolder;
-pub(crate) use record::{Kind, Loaded, Records};
+pub(crate) use record::{Kind, Loaded, RECORD_VERSION, Records};

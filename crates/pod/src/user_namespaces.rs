@@ -12,6 +12,9 @@ use crate::{
 const FIRST: u32 = 1 << 30;
 const LENGTH: u32 = 1 << 16;
 
+/// How long `Status` waits for the first answer.
+const FIRST_TRY: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// What came of it.
 pub(crate) type Tried = tokio::sync::OnceCell<Result<(), String>>;
 
@@ -21,11 +24,26 @@ impl Inner {
         let tried = self.user_namespaces.get_or_try_init(|| async {
             match self.try_user_namespace().await {
                 Ok(()) => Ok(Ok(())),
-                Err(error) if error.kind == ErrorKind::Unavailable => Err(error.to_string()),
+                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::DeadlineExceeded) => {
+                    Err(error.to_string())
+                }
                 Err(error) => Ok(Err(error.to_string())),
             }
         });
         tried.await?.clone()
+    }
+
+    /// As [`Inner::user_namespaces`], for `Status`: waits a moment for the first answer, and for none of a monitor that hangs.
+    pub(crate) async fn known_user_namespaces(&self) -> Result<(), String> {
+        if let Some(known) = self.user_namespaces.get() {
+            return known.clone();
+        }
+        let monitor = self.health.monitor.condition();
+        if !monitor.ready {
+            return Err(monitor.message);
+        }
+        let tried = tokio::time::timeout(FIRST_TRY, self.user_namespaces()).await;
+        tried.unwrap_or_else(|_| Err("not known yet: the monitor has not tried one".to_owned()))
     }
 
     /// For a pod that asks for one.

@@ -216,3 +216,35 @@ fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
         node.nothing_is_left(engine).await;
     });
 }
+
+#[test]
+fn a_container_that_runs_survives_a_record_that_could_not_be_written() {
+    on_a_node("a_container_that_runs_survives_a_record_that_could_not_be_written", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let runs = node.run(&engine, &pod, script("runs", "exec sleep 1000")).await;
+        let waits = engine.create_container(&pod, script("waits", "exec sleep 1000")).await.expect("create");
+        let pid = engine.container(&runs).expect("runs").pid;
+        let monitor = monitor_pid(&engine).await.expect("pid");
+        drop(engine);
+        node::shell(&format!("kill -9 {monitor}"));
+        eventually("the monitor is gone", || !std::path::Path::new(&format!("/proc/{monitor}/root/")).exists());
+        // What a full tmpfs leaves: the status before the start.
+        let status = node.config.state_dir.join("container").join(&runs).join("status.json");
+        let text = std::fs::read_to_string(&status).expect("status");
+        let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(record["value"]["phase"], "Running");
+        record["value"]["phase"] = "Created".into();
+        record["value"]["started_at"] = 0.into();
+        std::fs::write(&status, record.to_string()).expect("status");
+
+        let engine = node.open().await;
+        assert_eq!(state(&engine, &runs), ContainerState::Running);
+        assert_eq!(engine.container(&runs).expect("runs").pid, pid);
+        assert_eq!(exec(&engine, &runs, "hostname").await, "web\n");
+        assert_eq!(state(&engine, &waits), ContainerState::Exited);
+        engine.stop_container(&runs, Duration::ZERO).await.expect("stop");
+        assert_eq!(engine.container(&runs).expect("runs").exit_code, Some(137));
+        node.nothing_is_left(engine).await;
+    });
+}

@@ -1,18 +1,18 @@
 //! HTTP/1.1 up to the upgrade, and what happens on the connection from then on.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, StatusCode,
     body::Incoming,
-    header::{ALLOW, HeaderValue},
+    header::{ALLOW, CONNECTION, HeaderValue},
     server::conn::http1,
     service::service_fn,
     upgrade::{OnUpgrade, Parts},
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rustix::fd::AsFd;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -28,40 +28,41 @@ use crate::{
     handshake::{self, Agreed, Refusal},
     link::Standing,
     server::Shared,
+    undecided::Place,
 };
 
-/// How long a client may take to say what it wants.
-const HEADERS: Duration = Duration::from_secs(10);
 /// Most bytes of what it says.
 const HEADERS_MAX: usize = 16 * 1024;
 
 type Response = hyper::Response<Full<Bytes>>;
 
 /// Serves a connection until it is upgraded or ends.
-pub(crate) async fn serve<R: Runtime>(shared: Arc<Shared<R>>, stream: TcpStream) {
+pub(crate) async fn serve<R: Runtime>(shared: Arc<Shared<R>>, stream: TcpStream, place: Place) {
     // Keystrokes must not wait for more of them.
     let _ = stream.set_nodelay(true);
+    let place = Arc::new(place);
     let service = {
-        let shared = Arc::clone(&shared);
+        let (shared, place) = (Arc::clone(&shared), Arc::clone(&place));
         service_fn(move |request| {
-            let shared = Arc::clone(&shared);
-            async move { Ok::<_, Infallible>(answer(&shared, request)) }
+            let (shared, place) = (Arc::clone(&shared), Arc::clone(&place));
+            async move { Ok::<_, Infallible>(answer(&shared, &place, request)) }
         })
     };
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        // It has a deadline as a whole.
+        .header_read_timeout(None)
         .max_buf_size(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::select! {
         // Whatever fails here fails for one client that has no session yet.
         ended = connection => if let Err(error) = ended { tracing::debug!("streaming connection: {error}") },
+        () = place.lost(shared.options.head_timeout) => tracing::debug!("a client that named no session is dropped"),
         () = shared.over.cancelled() => {}
     }
 }
 
-fn answer<R: Runtime>(shared: &Arc<Shared<R>>, mut request: hyper::Request<Incoming>) -> Response {
+fn answer<R: Runtime>(shared: &Arc<Shared<R>>, place: &Place, mut request: hyper::Request<Incoming>) -> Response {
     if !matches!(*request.method(), Method::GET | Method::POST) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "GET or POST");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
@@ -72,6 +73,9 @@ fn answer<R: Runtime>(shared: &Arc<Shared<R>>, mut request: hyper::Request<Incom
         (Some(kind), Some(token), None) => shared.tokens.take(kind, token),
         _ => None,
     };
+    if wanted.is_some() {
+        place.decided();
+    }
     let Some(mut wanted) = wanted else {
         return plain(StatusCode::NOT_FOUND, "no session waits here: its URL is good once, for a minute");
     };
@@ -96,6 +100,8 @@ fn answer<R: Runtime>(shared: &Arc<Shared<R>>, mut request: hyper::Request<Incom
 fn plain(status: StatusCode, text: &str) -> Response {
     let mut response = Response::new(Full::from(format!("{text}\n")));
     *response.status_mut() = status;
+    // A refused client has nothing more to say, and keeps no connection.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

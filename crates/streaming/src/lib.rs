@@ -48,6 +48,7 @@ mod runtime;
 mod server;
 pub mod spdy;
 mod tokens;
+mod undecided;
 pub mod websocket;
 
 pub use counts::{Counts, KindCounts};

@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
+use tokio::{net::TcpListener, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Counts, Request, Runtime, TooMany, counts::Counters, http, tokens::Tokens};
+use crate::{Counts, Request, Runtime, TooMany, counts::Counters, http, tokens::Tokens, undecided::Undecided};
 
-/// Most connections that have not said yet what they want.
-const UNDECIDED_MAX: usize = 512;
 /// How long to wait when no connection can be taken for lack of descriptors.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -25,6 +23,8 @@ pub struct Options {
     pub address: SocketAddr,
     /// A session over which nothing goes for so long is ended; zero: never.
     pub idle_timeout: Duration,
+    /// How long a client may take to name its session after it connected.
+    pub head_timeout: Duration,
     /// How long a client may take to open the streams of its session.
     pub stream_timeout: Duration,
     /// How long a forwarded connection whose pod does not read may hold up others of its session before it is reset.
@@ -32,11 +32,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// On loopback, four hours, 30 seconds each.
+    /// On loopback, four hours, five seconds for the request, 30 seconds each for the rest.
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             idle_timeout: Duration::from_secs(4 * 60 * 60),
+            head_timeout: Duration::from_secs(5),
             stream_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(30),
         }
@@ -123,16 +124,12 @@ impl<R: Runtime> Server<R> {
     }
 
     async fn accept(&self) {
-        let undecided = Arc::new(Semaphore::new(UNDECIDED_MAX));
+        let undecided = Arc::new(Undecided::default());
         loop {
-            let Ok(permit) = Arc::clone(&undecided).acquire_owned().await else { return };
             match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let shared = Arc::clone(&self.shared);
-                    self.shared.sessions.spawn(async move {
-                        http::serve(shared, stream).await;
-                        drop(permit);
-                    });
+                Ok((stream, peer)) => {
+                    let place = undecided.enter(peer.ip());
+                    self.shared.sessions.spawn(http::serve(Arc::clone(&self.shared), stream, place));
                 }
                 Err(error) => {
                     tracing::warn!("take a streaming connection: {error}");

@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod clone;
 pub mod descriptor_cell;
 pub mod descriptors;
+pub mod directory_tree;
 #[cfg(all(target_arch = "x86_64", target_feature = "crt-static"))]
 mod early;
 pub mod entry;
@@ -25,6 +26,7 @@ pub mod proc_file;
 pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;
+pub mod shared_word;
 pub mod signal_fd;
 pub mod signals;
 pub mod spawn;

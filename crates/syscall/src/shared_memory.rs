@@ -32,6 +32,24 @@ impl SharedMemory {
     /// `EWOULDBLOCK`: another process has it mapped; `ENOSPC`; and whatever mmap(2) gives.
     pub fn map(file: OwnedFd, length: usize) -> io::Result<Self> {
         rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+        Self::map_locked(file, length)
+    }
+
+    /// As [`SharedMemory::map`], but waits (without a limit) until no other process has the file mapped.
+    ///
+    /// # Errors
+    /// `ENOSPC`, and whatever mmap(2) gives.
+    pub fn map_when_free(file: OwnedFd, length: usize) -> io::Result<Self> {
+        loop {
+            match rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive) {
+                Err(rustix::io::Errno::INTR) => {}
+                locked => break locked?,
+            }
+        }
+        Self::map_locked(file, length)
+    }
+
+    fn map_locked(file: OwnedFd, length: usize) -> io::Result<Self> {
         rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, length as u64)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let address = unsafe {

@@ -54,7 +54,9 @@ pub fn rust_sources() -> Vec<Source> {
     let root = workspace_root();
     let sources: Vec<Source> = tracked_files()
         .into_iter()
-        .filter(|path| path.starts_with("crates") && path.extension().is_some_and(|e| e == "rs"))
+        .filter(|path| {
+            (path.starts_with("crates") || path.starts_with("tests")) && path.extension().is_some_and(|e| e == "rs")
+        })
         .map(|path| Source { text: fs::read_to_string(root.join(&path)).expect("a tracked file is readable"), path })
         .collect();
     assert!(sources.len() > 50, "only {} Rust files found: the walk is broken", sources.len());

@@ -2,7 +2,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -121,21 +121,39 @@ impl Node {
 
     /// Starts the daemon and waits until it answers.
     pub fn start_daemon(&mut self) {
+        self.spawn_daemon(&[]);
+        wait_until("the daemon answers", || {
+            if let Some(status) = self.daemon_ended() {
+                panic!("the daemon ended ({status}):\n{}", self.daemon_log());
+            }
+            self.pinion(&["version"]).code == Some(0)
+        });
+    }
+
+    /// Starts the daemon through a wrapper (a program and its arguments; none: directly), without waiting for it.
+    pub fn spawn_daemon(&mut self, wrapper: &[String]) {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join("daemon.log"))
             .expect("the daemon's log");
-        let mut command = self.command(program("pinion"));
+        let pinion = program("pinion");
+        let mut command = match wrapper.split_first() {
+            Some((wrapper, arguments)) => {
+                let mut command = self.command(wrapper);
+                command.args(arguments).arg(pinion);
+                command
+            }
+            None => self.command(pinion),
+        };
         command.arg("serve").arg("--config").arg(self.config()).envs(self.options.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.daemon = Some(command.spawn().expect("nsenter starts"));
-        wait_until("the daemon answers", || {
-            if let Some(status) = self.daemon.as_mut().and_then(|daemon| daemon.try_wait().ok().flatten()) {
-                panic!("the daemon ended ({status}):\n{}", self.daemon_log());
-            }
-            self.pinion(&["version"]).code == Some(0)
-        });
+    }
+
+    /// How the daemon (or its wrapper) ended; `None` while it runs, and where none was started.
+    pub fn daemon_ended(&mut self) -> Option<ExitStatus> {
+        self.daemon.as_mut().and_then(|daemon| daemon.try_wait().ok().flatten())
     }
 
     /// What the daemon logged.

@@ -75,10 +75,11 @@ fn end(node: Node) {
     node.end();
 }
 
-/// With no image, no blob and no layer is kept: of what is large only the index is there.
+/// With no image, no blob and no layer is kept: of what is large only the index and the reserve are there.
 #[track_caller]
 fn no_content(node: &Node) {
-    let find = format!("find {} -type f -size +4k ! -name index.redb", node.dir.path().join("data").display());
+    let find =
+        format!("find {} -type f -size +4k ! -name index.redb ! -name reserve", node.dir.path().join("data").display());
     wait_until("no content is left", || node.run("sh", &["-c", &find]).stdout.is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Kill anything, at any time: nothing is lost, leaked or stuck.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, path::PathBuf, thread, time::Duration};
 
 use system_tests::{ContainerSpec, Node, PodSpec, wait_until};
 
@@ -70,6 +70,42 @@ fn a_command_does_not_outlive_who_asked_for_it() {
     node.start_daemon();
     wait_until("the command was ended", || !sleeps(&node, 8002));
     assert!(sleeps(&node, 8001), "what a command left is the container's");
+    finish(&node, &id);
+    node.end();
+}
+
+/// The container's group in the v2 tree, or in the only one.
+fn group_v2(node: &Node, id: &str) -> PathBuf {
+    let trees = node.cgroups().into_iter().filter(|group| group.join("cgroup.freeze").exists());
+    let mut below: Vec<PathBuf> = trees.collect();
+    while let Some(group) = below.pop() {
+        if group.file_name().is_some_and(|name| name.to_string_lossy().contains(id)) {
+            return group;
+        }
+        let entries = fs::read_dir(&group).expect("a group").flatten().map(|entry| entry.path());
+        below.extend(entries.filter(|path| path.is_dir()));
+    }
+    panic!("container {id} has no group in the v2 tree");
+}
+
+/// The monitor dies between a command's clone and its answer; the daemon lives on.
+#[test]
+fn a_command_whose_start_was_never_answered_is_ended() {
+    let node = Node::start();
+    node.load_image();
+    let (_, id) = counter(&node);
+    let group = group_v2(&node, &id);
+    let freeze = |value: &str| fs::write(group.join("cgroup.freeze"), value).expect("freeze");
+    let commands = || fs::read_dir(&group).expect("groups").flatten().filter(|entry| entry.path().is_dir()).count();
+    thread::scope(|scope| {
+        freeze("1");
+        let exec = scope.spawn(|| node.crictl(&["exec", "-s", &id, "sleep", "8003"]));
+        wait_until("the command is cloned", || commands() == 1);
+        node.kill_monitor();
+        freeze("0");
+        exec.join().expect("crictl").error();
+    });
+    wait_until("the command was ended", || !sleeps(&node, 8003) && commands() == 0);
     finish(&node, &id);
     node.end();
 }

@@ -147,8 +147,7 @@ impl Machine {
 
     fn end(&self, node: &Node) {
         node.run("ip", &["link", "del", "ext0"]).ok();
-        let everything =
-            node.processes().into_iter().filter(|process| process.name != "pinion" && process.name != "pinmon");
+        let everything = node.processes().into_iter().filter(|process| !process.name.starts_with("pin"));
         let here = fs::read_link(format!("/proc/{}/ns/net", node.first())).unwrap();
         for process in everything.filter(|process| process.pid == self.pid || process.name == "busybox") {
             assert_ne!(fs::read_link(process.folder.join("ns/net")).unwrap(), here);

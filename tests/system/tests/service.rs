@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    io::{IoSliceMut, Read, Write},
+    io::{self, BufRead, BufReader, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::unix::net::{UnixDatagram, UnixListener, UnixStream},
     path::PathBuf,
     process::{Child, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -30,6 +31,10 @@ fn node() -> (Node, PathBuf, UnixDatagram) {
 /// As systemd does: `listener` becomes descriptor 3.
 fn start(node: &Node, listener: Option<OwnedFd>) -> Child {
     let log = fs::File::options().create(true).append(true).open(node.dir.path().join("daemon.log")).expect("a log");
+    start_logging_to(node, listener, log)
+}
+
+fn start_logging_to(node: &Node, listener: Option<OwnedFd>, log: impl Into<Stdio>) -> Child {
     let program = PathBuf::from(std::env::var_os("PINION_BIN").expect("PINION_BIN")).join("pinion");
     let listen = if listener.is_some() { "exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; " } else { "" };
     let script = format!("{listen}exec {} serve --config {}", program.display(), node.config().display());
@@ -121,4 +126,120 @@ fn a_socket_that_the_manager_listens_on_is_taken() {
     answers(UnixStream::connect(&socket).expect("its own"));
     stop(&node, &mut daemon);
     node.end_without_daemon();
+}
+
+/// Waits longer than for what takes no time.
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(90);
+    while !condition() {
+        assert!(Instant::now() < end, "did not happen within 90 s: {what}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A data directory on a file system of its own that can be frozen.
+struct Disk<'a>(&'a Node);
+
+impl<'a> Disk<'a> {
+    fn mount(node: &'a Node) -> Self {
+        let image = node.dir.path().join("disk");
+        fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("a file");
+        let (image, data) = (image.display().to_string(), node.dir.path().join("data").display().to_string());
+        node.run("mkfs.ext4", &["-q", &image]).ok();
+        node.run("mount", &["-o", "loop", &image, &data]).ok();
+        Self(node)
+    }
+
+    fn change(&self, how: &str) {
+        self.0.run("fsfreeze", &[how, &self.0.dir.path().join("data").display().to_string()]).ok();
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        // What hangs in a frozen file system cannot even be killed.
+        self.0.run("fsfreeze", &["-u", &self.0.dir.path().join("data").display().to_string()]);
+    }
+}
+
+#[test]
+fn a_monitor_and_a_disk_that_hang_are_reported_and_the_watchdog_goes_on() {
+    let (node, socket, notify) = node();
+    let disk = Disk::mount(&node);
+    let mut daemon = start(&node, None);
+    heard(&notify, "READY=1");
+    let info = || node.pinion(&["--socket", &socket.display().to_string(), "--json", "info"]).json();
+    eventually("all is well", || info()["runtime"]["ready"] == true);
+    let monitor = node.process("pinmon").pid.to_string();
+    node.run("kill", &["-STOP", &monitor]).ok();
+    disk.change("-f");
+    eventually("both are reported", || {
+        let info = info();
+        info["runtime"]["reason"] == "MonitorNotAnswering"
+            && info["runtime"]["ready"] == false
+            && info["health"]["dataDisk"]["reason"] == "DataDiskNotAnswering"
+    });
+    // What waited since then, and one more.
+    notify.set_nonblocking(true).expect("set");
+    while notify.recv(&mut [0; 4096]).is_ok() {}
+    notify.set_nonblocking(false).expect("set");
+    heard(&notify, "WATCHDOG=1");
+    node.run("kill", &["-CONT", &monitor]).ok();
+    disk.change("-u");
+    eventually("both answer again", || {
+        let info = info();
+        info["runtime"]["ready"] == true && info["health"]["dataDisk"]["ready"] == true
+    });
+    for line in ["the monitor does not answer", "the monitor answers again", "the data disk answers again"] {
+        eventually(line, || node.daemon_log().contains(line));
+    }
+    stop(&node, &mut daemon);
+    drop(disk);
+    node.end_without_daemon();
+}
+
+#[test]
+fn a_log_that_nobody_reads_delays_nobody_and_reports_what_is_missing() {
+    const PINGS: usize = 200;
+    const ROUNDS: usize = 60;
+    let (node, socket, notify) = node();
+    let config = fs::read_to_string(node.config()).expect("read");
+    fs::write(node.config(), format!("log.level = \"info,h2=trace\"\n{config}")).expect("written");
+    let (log, stderr) = io::pipe().expect("a pipe");
+    let mut daemon = start_logging_to(&node, None, stderr);
+    heard(&notify, "READY=1");
+    // Each frame is some lines at this level; no answer waits for them.
+    let mut connection = UnixStream::connect(&socket).expect("connects");
+    connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("written");
+    let ping = b"\0\0\x08\x06\0\0\0\0\0pinion!!".repeat(PINGS);
+    let mut answered = 0;
+    for _ in 0..ROUNDS {
+        connection.write_all(&ping).expect("written");
+        for _ in 0..PINGS {
+            while frame(&mut connection) != (6, 1) {}
+            answered += 1;
+        }
+    }
+    assert_eq!(answered, PINGS * ROUNDS);
+    let info = node.pinion(&["--socket", &socket.display().to_string(), "info"]);
+    assert_eq!(info.code, Some(0), "{info:?}");
+    let missing = BufReader::new(&log).lines().map(|line| line.expect("text")).find_map(|line| {
+        let number = line.split_once("log lines were dropped")?.1.split_once("lines=")?.1.parse::<u64>();
+        Some(number.expect("a number"))
+    });
+    assert!(missing.is_some_and(|lines| lines > 0), "{missing:?}");
+    // Nobody reads again: it ends all the same.
+    drop(connection);
+    stop(&node, &mut daemon);
+    node.end_without_daemon();
+}
+
+/// Type and flags of the next HTTP/2 frame.
+fn frame(connection: &mut UnixStream) -> (u8, u8) {
+    let mut head = [0; 9];
+    connection.read_exact(&mut head).expect("a frame");
+    let mut body = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    connection.read_exact(&mut body).expect("its body");
+    (head[3], head[4])
 }

@@ -1,6 +1,6 @@
 use std::fs;
 
-use cgroup::{Error, Group, GroupPath, Limits};
+use cgroup::{Error, Group, GroupPath, Limits, Nesting, Removing};
 use oci::Resources;
 
 use crate::fixture::{Fixture, pause, run_in};
@@ -43,6 +43,59 @@ pub(crate) fn remove_nested() {
     group.remove().unwrap();
     assert!(!fixture.trees.contains(&fixture.path));
     Group::open(&fixture.trees, &fixture.path).unwrap_err();
+}
+
+/// As many as a container could make, each below the one before, and each with one beside.
+pub(crate) fn removal_is_one_pass_in_bounded_steps() {
+    const DEEP: u64 = 750;
+    const STEP: u64 = 20;
+    let fixture = Fixture::new("pass");
+    let group = fixture.group(&Resources::default());
+    let v2 = fixture.trees.layout() == cgroup::Layout::V2;
+    let mut at = std::fs::File::open(fixture.file(if v2 { "" } else { "unified" }, "")).unwrap();
+    for _ in 0..DEEP {
+        for name in ["a", "b"] {
+            rustix::fs::mkdirat(&at, name, rustix::fs::Mode::RWXU).unwrap();
+        }
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        at = rustix::fs::openat(&at, "b", flags, rustix::fs::Mode::empty()).unwrap().into();
+    }
+    drop(at);
+    let mut removal = group.removal().unwrap();
+    let (mut steps, mut before) = (0, 0);
+    loop {
+        let step = removal.step(STEP as usize).unwrap();
+        assert!(removal.removed() - before <= STEP, "a step is bounded");
+        before = removal.removed();
+        steps += 1;
+        match step {
+            Removing::Done => break,
+            Removing::Pending => {}
+            Removing::Busy => panic!("no process is in it"),
+        }
+    }
+    // Each group is listed, entered, left and removed a fixed number of times, however many there are.
+    assert!(steps * STEP < 12 * DEEP, "{steps} steps for {DEEP} levels");
+    assert!(!fixture.trees.contains(&fixture.path));
+}
+
+pub(crate) fn nesting_is_limited() {
+    let fixture = Fixture::new("nesting");
+    let limits = Limits::default().with_nesting(Nesting { depth: 3, descendants: 5 });
+    let group = Group::create(&fixture.trees, &fixture.path, &limits).unwrap();
+    let v2 = fixture.trees.layout() == cgroup::Layout::V2;
+    let mut path = fixture.file(if v2 { "" } else { "unified" }, "a");
+    for _ in 0..3 {
+        fs::create_dir(&path).unwrap();
+        path.push("b");
+    }
+    assert_eq!(fs::create_dir(&path).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "EAGAIN: deeper than 3");
+    for name in ["exec", "more"] {
+        group.exec_group(name).unwrap();
+    }
+    let error = group.exec_group("another").unwrap_err();
+    assert_eq!(error.errno(), Some(rustix::io::Errno::AGAIN), "more than 5: {error}");
+    group.remove().unwrap();
 }
 
 pub(crate) fn remove_waits_for_the_killed() {

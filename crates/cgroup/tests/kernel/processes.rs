@@ -64,6 +64,26 @@ pub(crate) fn kill_while_frozen_by_others() {
     assert_eq!(process.wait(), 128 + 9);
 }
 
+/// As a container can that mounts the v1 freezer: what it froze in a group of its own is killed, and dies once it is thawed.
+pub(crate) fn removal_thaws_what_was_frozen_below() {
+    let fixture = Fixture::new("frozen-below");
+    let group = fixture.group(&Resources::default());
+    let processes: Vec<_> = (0..3).map(|_| run_in(&group.joiner().unwrap(), pause)).collect();
+    for (name, process) in ["a", "b", "c"].into_iter().zip(&processes) {
+        let below = format!("/sys/fs/cgroup/freezer{}/{name}/deep", fixture.path);
+        fs::create_dir_all(&below).unwrap();
+        fs::write(format!("{below}/tasks"), process.pid.to_string()).unwrap();
+        fs::write(format!("{below}/../freezer.state"), "FROZEN").unwrap();
+        while fs::read_to_string(format!("{below}/freezer.state")).unwrap().trim() != "FROZEN" {
+            rustix::thread::sched_yield();
+        }
+    }
+    group.kill().unwrap();
+    group.remove().unwrap();
+    assert!(!fixture.trees.contains(&fixture.path));
+    assert!(processes.into_iter().all(|process| process.wait() == 128 + 9));
+}
+
 pub(crate) fn freeze_and_thaw() {
     let fixture = Fixture::new("freeze");
     let group = fixture.group(&Resources::default());

@@ -4,10 +4,14 @@
 //! The kernel takes the map from a user namespace. One is made for each different pair of maps, and nobody is ever in it.
 
 use rustix::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     fs::{fstat, major, minor},
     io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
 };
+use syscall::clone::Clone3;
 
 use crate::{
     Error,
@@ -97,9 +101,27 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// What kind the file system is that this is on.
+/// What kind the file system is that this is on. A process of its own asks, for a moment: a server in a container (FUSE) may
+/// never answer.
 fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
-    as_mounted(tree).or_else(|| by_magic(tree).map(str::to_owned)).map(|name| format!("file system {name:?}"))
+    let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let (answer, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+    let asking = Clone3::default().fork(|| {
+        let kept = syscall::descriptors::close_all_but(&mut [tree.as_raw_fd(), write.as_raw_fd()]);
+        let name = as_mounted(tree).or_else(|| by_magic(tree).map(str::to_owned)).unwrap_or_default();
+        i32::from(kept.is_err() || rustix::io::write(&write, name.as_bytes()).is_err())
+    });
+    drop(write);
+    let _ = poll(&mut [PollFd::new(&answer, PollFlags::IN)], Some(&moment));
+    let mut name = [0; 64];
+    let length = rustix::io::read(&answer, &mut name).unwrap_or(0);
+    if let Ok(asking) = asking {
+        let _ = pidfd_send_signal(&asking.pidfd, Signal::KILL);
+        // One that is not gone yet is reaped by whoever reaps the caller's children.
+        let _ = waitid(WaitId::PidFd(asking.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+    let name = std::str::from_utf8(&name[..length]).ok().filter(|name| !name.is_empty());
+    name.map(|name| format!("file system {name:?}"))
 }
 
 /// By its number, for one whose mounts the caller does not see: a monitor has three mounts of its own. What has no mapping on

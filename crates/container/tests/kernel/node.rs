@@ -11,7 +11,6 @@ use std::{
 use cgroup::{GroupPath, Hierarchies};
 use container::{Error, Inputs, Nascent, Plan, Progress, Rootfs, Stdio, Target};
 use rustix::{
-    event::{PollFd, PollFlags, poll},
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{AtFlags, Mode, OFlags},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
@@ -134,7 +133,8 @@ impl Node {
         }
         let plan = Plan::new(&spec, inputs)?;
         let mut nascent = container::create(&self.trees, plan)?;
-        match next(&mut nascent) {
+        let cloned = nascent.wait_until_cloned();
+        match cloned.and_then(|()| next(&mut nascent)) {
             Ok(Progress::Ready { terminal }) => Ok((nascent, terminal)),
             Ok(other) => panic!("not ready: {other:?}"),
             Err(error) => {
@@ -198,7 +198,8 @@ impl Node {
         let output = Output::new(&mut stdio);
         let group = target.group.exec_group(&format!("exec-{}", self.number())).expect("exec group");
         let mut nascent = container::exec(group, of, process, stdio, None)?;
-        let result = next(&mut nascent).and_then(|progress| {
+        let cloned = nascent.wait_until_cloned();
+        let result = cloned.and_then(|()| next(&mut nascent)).and_then(|progress| {
             assert!(matches!(progress, Progress::Ready { .. }), "{progress:?}");
             next(&mut nascent)
         });
@@ -252,10 +253,7 @@ impl Output {
 pub(crate) fn next(nascent: &mut Nascent) -> Result<Progress, Error> {
     loop {
         match nascent.advance()? {
-            Progress::Pending => {
-                let sync = nascent.sync();
-                poll(&mut [PollFd::new(&sync, PollFlags::IN)], None).expect("poll");
-            }
+            Progress::Pending => nascent.wait().expect("poll"),
             progress => return Ok(progress),
         }
     }

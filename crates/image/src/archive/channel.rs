@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::Error;
+use crate::{Disk, Error};
 
 /// Size of one piece.
 const PIECE: usize = 256 * 1024;
@@ -35,13 +35,14 @@ impl Read for Reader {
     }
 }
 
-/// Runs `work` on a thread, reading what `source` gives.
+/// Runs `work` on a thread of its own, reading what `source` gives.
 pub(super) async fn feed<T: Send + 'static>(
+    disk: &Disk,
     source: &mut (dyn AsyncRead + Send + Unpin),
     work: impl FnOnce(Reader) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let (pieces, queue) = mpsc::channel(QUEUE);
-    let working = crate::blocking(move || work(Reader { queue, current: Bytes::new() }));
+    let working = disk.thread("image-import", move || work(Reader { queue, current: Bytes::new() }));
     let feeding = async move {
         loop {
             let mut piece = BytesMut::with_capacity(PIECE);
@@ -79,13 +80,14 @@ impl Write for Writer {
     }
 }
 
-/// Runs `work` on a thread, and gives `sink` what it writes.
+/// Runs `work` on a thread of its own, and gives `sink` what it writes.
 pub(super) async fn drain(
+    disk: &Disk,
     sink: &mut (dyn AsyncWrite + Send + Unpin),
     work: impl FnOnce(Writer) -> Result<(), Error> + Send + 'static,
 ) -> Result<(), Error> {
     let (queue, mut pieces) = mpsc::channel::<Bytes>(QUEUE);
-    let working = crate::blocking(move || work(Writer { queue, current: BytesMut::new() }));
+    let working = disk.thread("image-export", move || work(Writer { queue, current: BytesMut::new() }));
     let draining = async move {
         while let Some(piece) = pieces.recv().await {
             sink.write_all(&piece).await?;

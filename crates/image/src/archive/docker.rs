@@ -3,12 +3,12 @@
 use serde::Deserialize;
 
 use super::{
-    layout::Found,
+    layout::{Found, IMAGES_MAX},
     received::{Part, Received},
 };
 use crate::{
     Digest, Error,
-    manifest::{Descriptor, Manifest, OCI_CONFIG, OCI_MANIFEST},
+    manifest::{Descriptor, LAYERS_MAX, Manifest, OCI_CONFIG, OCI_MANIFEST},
 };
 
 #[derive(Deserialize)]
@@ -23,6 +23,9 @@ pub(super) fn images(received: &Received) -> Result<Vec<Found>, Error> {
     let text = received.json(received.file("manifest.json")?)?;
     let entries: Vec<Entry> = serde_json::from_slice(&text)
         .map_err(|cause| Error::invalid(format!("manifest.json of the docker archive is not valid: {cause}")))?;
+    if entries.len() > IMAGES_MAX {
+        return Err(Error::invalid(format!("more than {IMAGES_MAX} images in the archive")));
+    }
     entries.into_iter().map(|entry| image(received, entry)).collect()
 }
 
@@ -34,6 +37,10 @@ fn image(received: &Received, entry: Entry) -> Result<Found, Error> {
         platform: None,
         annotations: Default::default(),
     };
+    if entry.layers.len() > LAYERS_MAX {
+        let count = entry.layers.len();
+        return Err(Error::invalid(format!("{count} layers, at most {LAYERS_MAX} can be mounted")));
+    }
     let layers: Result<Vec<_>, Error> = entry
         .layers
         .iter()

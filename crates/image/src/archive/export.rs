@@ -36,7 +36,8 @@ impl Store {
             }
         }
         let (store, lease) = (self.inner.clone(), self.lease(&images));
-        let result = channel::drain(out, move |writer| {
+        let _turn = self.inner.pulls.archives.acquire().await;
+        let result = channel::drain(&self.inner.disk, out, move |writer| {
             let written = write(&store, &images, writer);
             drop(lease);
             written

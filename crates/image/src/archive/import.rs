@@ -5,11 +5,13 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use super::{channel, docker, layout, layout::Found, received::Received};
 use crate::{
     Digest, Error, Image, Store,
-    image::parse_config,
+    flight::Cancel,
+    image::{Parsed, parse_config},
     index::{ImageRecord, LayerRef},
     manifest,
     progress::Listeners,
     pull::{Source, check_platform},
+    state::Lease,
     store::Inner,
 };
 
@@ -20,8 +22,9 @@ impl Store {
     /// # Errors
     /// The archive is neither, or damaged, or has nothing for this machine. Nothing is left of it then.
     pub async fn import(&self, archive: &mut (dyn tokio::io::AsyncRead + Send + Unpin)) -> Result<Vec<Image>, Error> {
+        let _turn = self.inner.pulls.archives.acquire().await;
         let store = self.inner.clone();
-        let received = channel::feed(archive, move |reader| Received::from_tar(&store, reader)).await;
+        let received = channel::feed(&self.inner.disk, archive, move |reader| Received::from_tar(&store, reader)).await;
         let images = match received {
             Ok(received) => self.inner.clone().take_in(received).await,
             Err(error) => Err(error),
@@ -35,7 +38,7 @@ impl Store {
     /// As [`Store::import`].
     pub async fn import_folder(&self, folder: &Path) -> Result<Vec<Image>, Error> {
         let (store, dir) = (self.inner.clone(), folder.to_owned());
-        let received = crate::blocking(move || Received::from_folder(&store, &dir)).await;
+        let received = self.inner.disk.run_long(move || Received::from_folder(&store, &dir)).await;
         let images = match received {
             Ok(received) => self.inner.clone().take_in(received).await,
             Err(error) => Err(error),
@@ -46,24 +49,17 @@ impl Store {
 
 impl Inner {
     async fn take_in(self: Arc<Self>, received: Received) -> Result<Vec<Image>, Error> {
-        let images = self.take_all(&received).await;
+        let images = self.take_all(&Arc::new(received)).await;
         if images.is_err() {
             let store = self.clone();
-            crate::blocking(move || store.collect()).await?;
+            self.disk.run_long(move || store.collect()).await?;
         }
         images
     }
 
-    async fn take_all(self: &Arc<Self>, received: &Received) -> Result<Vec<Image>, Error> {
-        let found = match (received.file("index.json").is_ok(), received.file("manifest.json").is_ok()) {
-            (true, _) => layout::images(received)?,
-            (false, true) => docker::images(received)?,
-            (false, false) => {
-                return Err(Error::invalid(
-                    "neither index.json (OCI layout) nor manifest.json (docker archive) is in it: not an image",
-                ));
-            }
-        };
+    async fn take_all(self: &Arc<Self>, received: &Arc<Received>) -> Result<Vec<Image>, Error> {
+        let archive = received.clone();
+        let found = self.disk.run_long(move || find_images(&archive)).await?;
         let mut images = Vec::with_capacity(found.len());
         for found in found {
             let digest = found.digest.clone();
@@ -76,7 +72,23 @@ impl Inner {
         Ok(images)
     }
 
-    async fn take_one(self: &Arc<Self>, received: &Received, found: Found) -> Result<Image, Error> {
+    async fn take_one(self: &Arc<Self>, received: &Arc<Received>, found: Found) -> Result<Image, Error> {
+        let (store, archive) = (self.clone(), received.clone());
+        let taken = self.disk.run_long(move || store.take_blobs(&archive, found)).await?;
+        let Taken { record, parsed, names, lease } = taken;
+        let no_one = (&Listeners::default(), &Cancel::never());
+        let ready = self.bring_layers(&record.layers, &Source::Store, no_one.0, no_one.1).await?;
+        let store = self.clone();
+        let list = move || {
+            let image = store.list_image(record, parsed, names, ready);
+            drop(lease);
+            image
+        };
+        self.disk.run_long(list).await
+    }
+
+    /// Moves an image's blobs to the content store. Blocks.
+    fn take_blobs(&self, received: &Received, found: Found) -> Result<Taken, Error> {
         let missing = |digest: &Digest| Error::invalid(format!("blob {digest} is not in the archive"));
         let config = &found.manifest.config.digest;
         let part = received.blob(config).ok_or_else(|| missing(config))?;
@@ -102,19 +114,29 @@ impl Inner {
         for blob in &blobs {
             match received.blob(blob) {
                 Some(part) => received.keep(self, part)?,
-                None if self.content.size(blob).is_some() => {}
+                None if self.content.present(blob).is_some() => {}
                 None => return Err(missing(blob)),
             }
         }
-        let ready = self.bring_layers(&layers, &Source::Store, &Listeners::default()).await?;
-        let record = record(&found, blobs, layers, self);
-        let store = self.clone();
-        crate::blocking(move || {
-            let image = store.list_image(record, parsed, names, ready);
-            drop(lease);
-            image
-        })
-        .await
+        Ok(Taken { record: record(&found, blobs, layers, self), parsed, names, lease })
+    }
+}
+
+/// An image whose blobs are in the content store.
+struct Taken {
+    record: ImageRecord,
+    parsed: Parsed,
+    names: Vec<String>,
+    lease: Lease,
+}
+
+fn find_images(received: &Received) -> Result<Vec<Found>, Error> {
+    match (received.file("index.json").is_ok(), received.file("manifest.json").is_ok()) {
+        (true, _) => layout::images(received),
+        (false, true) => docker::images(received),
+        (false, false) => Err(Error::invalid(
+            "neither index.json (OCI layout) nor manifest.json (docker archive) is in it: not an image",
+        )),
     }
 }
 

@@ -11,6 +11,10 @@ use crate::{
 
 /// Deepest index in an index.
 const DEPTH_MAX: u32 = 3;
+/// Most images of one archive.
+pub(super) const IMAGES_MAX: usize = 1024;
+/// Most bytes of all manifests of one archive, which are kept in memory.
+const MANIFESTS_MAX: u64 = 32 * 1024 * 1024;
 
 /// An image found in an archive.
 pub(super) struct Found {
@@ -33,7 +37,15 @@ pub(super) fn images(received: &Received) -> Result<Vec<Found>, Error> {
     };
     let mut all: Vec<Found> = Vec::new();
     let mut errors = Vec::new();
+    let mut bytes = 0;
+    if index.manifests.len() > IMAGES_MAX {
+        return Err(Error::invalid(format!("more than {IMAGES_MAX} images in the archive")));
+    }
     for entry in &index.manifests {
+        bytes += received.blob(&entry.digest).map_or(0, |part| part.size);
+        if bytes > MANIFESTS_MAX {
+            return Err(Error::invalid(format!("manifests of more than {MANIFESTS_MAX} bytes in the archive")));
+        }
         let found = follow(received, entry, DEPTH_MAX);
         match found {
             Ok(mut found) => {

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -12,11 +13,14 @@ use crate::{
     digest::Hasher,
     error::at,
     store::Inner,
+    trash::Trash,
     unpack::{self, Archived},
 };
 
 /// Most files of one archive.
 const FILES_MAX: usize = 100_000;
+/// Most bytes of the names and links of one archive, which are kept in memory.
+const NAMES_MAX: usize = 16 * 1024 * 1024;
 /// Largest JSON file of an archive.
 pub(super) const JSON_MAX: u64 = 8 * 1024 * 1024;
 /// Symlinks followed to a layer (old `docker save` links equal layers).
@@ -35,15 +39,18 @@ pub(super) struct Received {
     files: HashMap<Vec<u8>, Part>,
     by_digest: HashMap<Digest, Part>,
     links: HashMap<Vec<u8>, Vec<u8>>,
+    /// Of names and links.
+    names: usize,
     bytes: u64,
     limit: u64,
+    trash: Arc<Trash>,
 }
 
 impl Drop for Received {
     fn drop(&mut self) {
         for part in self.files.values() {
             // Those that were kept are gone from here.
-            let _ = fs::remove_file(&part.path);
+            self.trash.leave(part.path.clone());
         }
     }
 }
@@ -51,16 +58,26 @@ impl Drop for Received {
 impl Received {
     fn new(store: &Inner) -> Self {
         let limit = store.limits().bytes;
-        Self { files: HashMap::new(), by_digest: HashMap::new(), links: HashMap::new(), bytes: 0, limit }
+        Self {
+            files: HashMap::new(),
+            by_digest: HashMap::new(),
+            links: HashMap::new(),
+            names: 0,
+            bytes: 0,
+            limit,
+            trash: store.trash.clone(),
+        }
     }
 
     /// Takes a tar (maybe compressed) apart.
     pub(super) fn from_tar(store: &Inner, source: impl Read + Send) -> Result<Self, Error> {
         let mut all = Self::new(store);
-        unpack::each_file(source, |name, archived| match archived {
+        let limit = all.limit;
+        unpack::each_file(source, limit, |name, archived| match archived {
             Archived::Link(target) => {
+                all.check_count(name.len() + target.len())?;
                 all.links.insert(name, target);
-                all.check_count()
+                Ok(())
             }
             Archived::File(body) => all.take(store, name, body),
         })?;
@@ -88,15 +105,20 @@ impl Received {
         Ok(all)
     }
 
-    fn check_count(&self) -> Result<(), Error> {
-        match self.files.len() + self.links.len() > FILES_MAX {
-            true => Err(Error::invalid(format!("more than {FILES_MAX} files in the archive"))),
+    /// Bounds what is kept in memory, before one more name.
+    fn check_count(&mut self, name: usize) -> Result<(), Error> {
+        self.names += name;
+        if self.files.len() + self.links.len() >= FILES_MAX {
+            return Err(Error::invalid(format!("more than {FILES_MAX} files in the archive")));
+        }
+        match self.names > NAMES_MAX {
+            true => Err(Error::invalid(format!("the names in the archive take more than {NAMES_MAX} bytes"))),
             false => Ok(()),
         }
     }
 
     fn take(&mut self, store: &Inner, name: Vec<u8>, body: &mut dyn Read) -> Result<(), Error> {
-        self.check_count()?;
+        self.check_count(name.len())?;
         let path = store.content.temporary("import");
         let mut file = File::create_new(&path).map_err(at("create", &path))?;
         let mut part = Part { path: path.clone(), digest: Digest::of(b""), size: 0 };
@@ -161,9 +183,11 @@ impl Received {
 
     /// Moves a file to the content store. A second image may want it too.
     pub(super) fn keep(&self, store: &Inner, part: &Part) -> Result<(), Error> {
-        match store.content.size(&part.digest) == Some(part.size) {
-            true => Ok(()),
-            false => store.content.accept(&part.path, &part.digest),
+        // Also over one that is here: that may be damaged.
+        match part.path.exists() {
+            true => store.content.accept(&part.path, &part.digest),
+            false if store.content.present(&part.digest) == Some(part.size) => Ok(()),
+            false => Err(Error::not_found(format!("blob {} is gone from the store", part.digest))),
         }
     }
 }

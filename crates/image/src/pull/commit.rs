@@ -1,8 +1,10 @@
 //! An image becomes visible: whole, on disk, with all of its layers, in one step.
 //!
-//! The step is one `syncfs` and one transaction, however many layers there are.
+//! The order is: the bytes of layers, blobs and records (one `syncfs`, however many layers there are), their names (an fsync
+//! of each directory), the index (one transaction), the answer. So what has its name in `layers/` or among the records is
+//! whole, also without the index.
 
-use std::fs;
+use std::{collections::HashMap, fs, path::Path};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -12,13 +14,15 @@ use rustix::{
 
 use super::layer::{Folder, Ready, Scratch, open_folder};
 use crate::{
-    Digest, Error, Image,
+    Digest, Error, Image, durable,
     error::at,
+    hooks,
     image::Parsed,
     index::{Change, Form, ImageRecord, LayerRecord},
     state::Known,
     store::Inner,
-    unpack::{Attributes, set_attributes},
+    tree_digest::{Pace, tree_digest},
+    unpack::{Attributes, Unpacked, set_attributes},
     usage::measure,
 };
 
@@ -28,12 +32,12 @@ pub(crate) type Layered = (Digest, Ready);
 impl Inner {
     /// Finishes an unpacked layer. Folders that its archive only implies get the attributes that they have below, because
     /// overlayfs shows those of the upper one. `lower` is lowest first.
-    pub(super) fn settle(&self, scratch: Scratch, implied: &[Vec<u8>], lower: &[Layered]) -> Result<Folder, Error> {
+    pub(super) fn settle(&self, scratch: Scratch, unpacked: &Unpacked, lower: &[Layered]) -> Result<Folder, Error> {
         let root = open_folder(&scratch.0)?;
         let below: Result<Vec<OwnedFd>, Error> =
             lower.iter().rev().map(|(chain, ready)| self.open_layer(chain, ready)).collect();
         let below = below?;
-        for path in implied {
+        for path in &unpacked.implied {
             let like = below.iter().find_map(|layer| attributes(layer, path)).flatten();
             let like = like.unwrap_or(Attributes { mode: 0o755, ..Attributes::default() });
             let shown = String::from_utf8_lossy(path);
@@ -41,7 +45,16 @@ impl Inner {
             set_attributes(own.as_fd(), path, &like, u32::MAX)?;
         }
         let measured = measure(root.as_fd()).map_err(at("measure", &scratch.0))?;
-        Ok(Folder { scratch, usage: measured.usage, length: measured.length })
+        let digest = tree_digest(root.as_fd(), Pace::Full).map_err(at("compute the digest of", &scratch.0))?;
+        let record = LayerRecord {
+            parent: lower.last().map(|(chain, _)| chain.clone()),
+            form: Form::Directory,
+            usage: measured.usage,
+            length: measured.length,
+            diff_id: Some(unpacked.diff_id.clone()),
+            digest: Some(digest),
+        };
+        Ok(Folder { scratch, record })
     }
 
     /// Another pull may have made it visible meanwhile.
@@ -52,8 +65,8 @@ impl Inner {
         }
     }
 
-    /// Makes an image and its new layers (all of its layers, lowest first) visible, at once: their data first, then their
-    /// names, then one transaction. Blocks.
+    /// Makes an image and its new layers (all of its layers, lowest first) visible, at once. `errors` was read from
+    /// [`Inner::disk_errors`] before the first byte of them was written. Blocks.
     pub(crate) fn list_image(
         &self,
         mut record: ImageRecord,
@@ -61,51 +74,107 @@ impl Inner {
         names: Vec<String>,
         layers: Vec<Layered>,
     ) -> Result<Image, Error> {
-        self.pulls.sync.sync(&self.root)?;
+        let errors = layers.iter().filter_map(|(_, ready)| ready.errors()).min();
+        self.sync.sync(errors.unwrap_or_else(|| self.sync.errors()))?;
         let _writer = self.writer();
         let id = record.id.clone();
-        if let Some(known) = self.state.lock().images.get(&id) {
-            record.blobs.extend(known.record.blobs.iter().cloned());
-        }
+        let mut names = names;
+        let known: Vec<String> = {
+            let state = self.state.lock();
+            if let Some(known) = state.images.get(&id) {
+                record.blobs.extend(known.record.blobs.iter().cloned());
+            }
+            let (tags, digests) = state.names_of(&id);
+            let hidden = state.incomplete.get(&id).map(|image| image.names.clone()).unwrap_or_default();
+            names.extend(hidden.into_iter().filter(|name| !state.names.contains_key(name)));
+            tags.into_iter().chain(digests).collect()
+        };
         let new = self.name_layers(&layers)?;
-        self.index().apply(&Change {
+        let losing = self.losing_names(&names, &id);
+        self.write_records(&record, &names, known, &new, &losing)?;
+        self.commit(&Change {
             put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
             put_images: vec![record.clone()],
             put_layers: new.clone(),
             ..Change::default()
-        })?;
+        })
+        .inspect_err(|_| self.restore_records(&id, &new, losing.keys()))?;
         let mut state = self.state.lock();
         state.layers.extend(new);
         state.incomplete.remove(&id);
+        state.incomplete.values_mut().for_each(|image| image.names.retain(|name| !names.contains(name)));
         names.into_iter().for_each(|name| drop(state.names.insert(name, id.clone())));
         let known = Known { record: record.into(), config: parsed.config.into(), raw: parsed.raw.into() };
         state.images.insert(id.clone(), known);
         state.image(&id).ok_or_else(|| Error::system("the image vanished"))
     }
 
+    /// Puts on disk: the names of new layers, then the records of all of it. The image that has a name comes before the one
+    /// that loses it, so that it is never lost.
+    fn write_records(
+        &self,
+        record: &ImageRecord,
+        names: &[String],
+        mut known: Vec<String>,
+        new: &[(Digest, LayerRecord)],
+        losing: &HashMap<Digest, (ImageRecord, Vec<String>)>,
+    ) -> Result<(), Error> {
+        durable::sync_directory(&self.root.join("layers"))?;
+        new.iter().try_for_each(|(chain, layer)| self.records.put_layer(chain, layer))?;
+        known.extend(names.iter().cloned());
+        known.sort();
+        known.dedup();
+        self.records.put_image(record, known)?;
+        for (image, kept) in losing.values() {
+            self.records.put_image(image, kept.clone())?;
+        }
+        self.records.sync()
+    }
+
+    /// Makes the records describe what the index lists after it could not be changed.
+    fn restore_records<'a>(
+        &self,
+        id: &'a Digest,
+        new: &[(Digest, LayerRecord)],
+        losing: impl Iterator<Item = &'a Digest>,
+    ) {
+        let known = self.state.lock().images.contains_key(id);
+        let dropped = if known { Ok(()) } else { self.records.drop_image(id) };
+        let layers = new.iter().try_for_each(|(chain, _)| self.records.drop_layer(chain));
+        let names = self.write_names(losing.chain([id]));
+        if let Err(error) = dropped.and(layers).and(names) {
+            tracing::warn!("restore the records of image {id}: {error}");
+        }
+    }
+
     /// Renames unpacked layers to their places. The caller holds the writer's lock.
     fn name_layers(&self, layers: &[Layered]) -> Result<Vec<(Digest, LayerRecord)>, Error> {
         let mut new = Vec::new();
-        let mut parent = None;
         for (chain, ready) in layers {
             if let Ready::Unpacked(folder) = ready
                 && !self.state.lock().layers.contains_key(chain)
             {
                 let path = self.layer_path(chain);
-                // A leftover that nothing lists.
-                self.trash.take(&path)?;
+                self.make_room(chain, &path)?;
                 fs::rename(&folder.scratch.0, &path).map_err(at("rename to", &path))?;
-                let record = LayerRecord {
-                    parent: parent.clone(),
-                    form: Form::Directory,
-                    usage: folder.usage,
-                    length: folder.length,
-                };
-                new.push((chain.clone(), record));
+                hooks::reached("layer renamed");
+                new.push((chain.clone(), folder.record.clone()));
             }
-            parent = Some(chain.clone());
         }
         Ok(new)
+    }
+
+    /// Takes away a leftover that nothing lists.
+    fn make_room(&self, chain: &Digest, path: &Path) -> Result<(), Error> {
+        let state = self.state.lock();
+        let used = !state.unreadable.is_empty() || state.layers_in_snapshots().contains(chain);
+        drop(state);
+        match used && path.exists() {
+            true => {
+                Err(Error::system(format!("replace {}: a container uses it; remove the container", path.display())))
+            }
+            false => self.trash.take(path),
+        }
     }
 }
 

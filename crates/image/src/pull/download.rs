@@ -4,15 +4,20 @@ use std::{
     fs::File,
     io::Write,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use tokio::sync::mpsc;
 
 use super::growing::Writer;
 use crate::{
-    Digest, Error, Stage, digest::Hasher, error::at, index::LayerRef, manifest::Descriptor, progress::Meter,
-    registry::Session,
+    Digest, Disk, Error, Stage,
+    digest::Hasher,
+    error::at,
+    flight::Cancel,
+    index::LayerRef,
+    manifest::Descriptor,
+    progress::Meter,
+    registry::{BlobStream, Session},
 };
 
 /// Chunks on their way from the network to the disk.
@@ -53,20 +58,21 @@ fn check(wanted: &Digest, got: &Digest, size: u64, length: u64) -> Result<(), Er
     }
 }
 
-/// A layer's blob, into the file `path`, of which `writer` tells the unpacking side.
+/// A layer's blob, into the file `path`, of which `writer` notifies the unpacking side.
 pub(super) async fn layer(
-    session: &Arc<Session>,
+    (session, stream): (&Session, BlobStream<'_>),
     layer: &LayerRef,
-    first: usize,
     target: (PathBuf, Writer),
+    disk: &Disk,
     meter: &Meter,
+    cancel: &Cancel,
 ) -> Result<(), Error> {
     let (chunks, queue) = mpsc::channel(QUEUE);
     let (path, writer) = target;
     let own = layer.clone();
-    let sink = tokio::task::spawn_blocking(move || sink(&path, &own, queue, &writer));
-    let received = receive(session, layer, first, chunks, meter).await;
-    let stored = sink.await.map_err(|cause| Error::system(format!("writing ended: {cause}")))?;
+    let sink = disk.thread("image-blob", move || sink(&path, &own, queue, &writer));
+    let receive = cancel.guard(receive((session, stream), layer, chunks, meter));
+    let (stored, received) = tokio::join!(sink, receive);
     // A full disk closes the queue; the network's end then says nothing.
     match (stored, received) {
         (Ok(()), received) => received,
@@ -76,13 +82,11 @@ pub(super) async fn layer(
 }
 
 async fn receive(
-    session: &Session,
+    (session, mut stream): (&Session, BlobStream<'_>),
     layer: &LayerRef,
-    first: usize,
     chunks: mpsc::Sender<Option<bytes::Bytes>>,
     meter: &Meter,
 ) -> Result<(), Error> {
-    let mut stream = session.blob(&layer.blob, first);
     let fetched = &session.figures().fetched;
     let mut arrived: u64 = 0;
     meter.report(Stage::Downloading, 0);

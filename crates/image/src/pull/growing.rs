@@ -5,10 +5,20 @@ use std::{
     io::{self, Read},
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
+use super::turns::Turns;
 use crate::Error;
+
+/// How often a reader that waits looks whether its turn is awaited.
+const LOOK: Duration = Duration::from_millis(250);
+/// Time without data, in all, from which a reader gives way.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Progress {
@@ -22,17 +32,45 @@ type Both = Arc<(Mutex<Progress>, Condvar)>;
 /// The writer's word to the reader. Dropped without [`Writer::end`], it tells the reader that the download was given up.
 pub(crate) struct Writer(Both);
 
-/// Reads what is there, waits for more.
+/// Reads what is there, waits for more. A reader that spends most of its time waiting fails when its turn to unpack is
+/// awaited: what is slow to arrive is unpacked when it has arrived.
 pub(crate) struct Reader {
     file: File,
     at: u64,
     both: Both,
+    turns: Arc<Turns>,
+    began: Option<Instant>,
+    waited: Duration,
+    gave_way: Arc<AtomicBool>,
 }
 
 /// Both ends for a file that was just created.
-pub(crate) fn pair(path: &Path) -> io::Result<(Writer, Reader)> {
+pub(crate) fn pair(path: &Path, turns: Arc<Turns>) -> io::Result<(Writer, Reader)> {
     let both = Both::default();
-    Ok((Writer(both.clone()), Reader { file: File::open(path)?, at: 0, both }))
+    let reader = Reader {
+        file: File::open(path)?,
+        at: 0,
+        both: both.clone(),
+        turns,
+        began: None,
+        waited: Duration::ZERO,
+        gave_way: Arc::default(),
+    };
+    Ok((Writer(both), reader))
+}
+
+impl Reader {
+    /// Set once the reader gave way.
+    pub(crate) fn gave_way(&self) -> Arc<AtomicBool> {
+        self.gave_way.clone()
+    }
+
+    /// Counts a wait; whether it is too much.
+    fn gives_way(&mut self, waited: Duration) -> bool {
+        self.waited += waited;
+        let all = self.began.get_or_insert_with(Instant::now).elapsed();
+        self.waited >= PATIENCE && self.waited * 2 >= all && self.turns.are_awaited()
+    }
 }
 
 impl Writer {
@@ -55,12 +93,21 @@ impl Drop for Writer {
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut progress = self.both.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = self.both.clone();
+        let mut progress = both.0.lock().unwrap_or_else(PoisonError::into_inner);
         while progress.written == self.at {
             match &progress.end {
                 Some(Ok(())) => return Ok(0),
                 Some(Err(error)) => return Err(io::Error::other(error.clone())),
-                None => progress = self.both.1.wait(progress).unwrap_or_else(PoisonError::into_inner),
+                None => {}
+            }
+            let began = Instant::now();
+            progress = both.1.wait_timeout(progress, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            if self.gives_way(began.elapsed()) {
+                self.gave_way.store(true, Ordering::Relaxed);
+                return Err(io::Error::other(Error::unavailable(
+                    "the layer arrives too slowly to be unpacked meanwhile",
+                )));
             }
         }
         let have = usize::try_from(progress.written - self.at).unwrap_or(usize::MAX).min(buffer.len());

@@ -4,20 +4,22 @@ mod commit;
 mod download;
 mod growing;
 mod layer;
+mod layers;
+mod slots;
 mod sync;
+mod turns;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
-use futures_util::future::join_all;
 use telemetry::Gauge;
 use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span};
 
-use self::layer::Ready;
-pub(crate) use self::{commit::Layered, layer::Source, sync::Sync};
+pub(crate) use self::{commit::Layered, layer::Source, slots::Slot, sync::Sync};
+use self::{layer::Ready, layers::LayerKey, slots::Slots, turns::Turns};
 use crate::{
     Credentials, Digest, Error, Image, Progress, Reference, Store,
-    flight::{Flights, Landing},
+    flight::{Cancel, Flights},
     image::{Parsed, parse_config},
     index::{ImageRecord, LayerRef},
     manifest::{self, Descriptor, Document, Manifest},
@@ -25,39 +27,38 @@ use crate::{
     progress::Listeners,
     recovery::CONFIG_MAX,
     registry::{Fetched, Session},
-    state::{Known, Lease},
+    state::Lease,
     store::Inner,
 };
 
-/// Layers of all pulls that are downloaded at once.
-const DOWNLOADS: usize = 4;
+/// Archives that are read or written at the same time: each has a thread, and waits for its client.
+const ARCHIVES_MAX: usize = 8;
 
 /// Running pulls.
 pub(crate) struct Pulls {
     images: Flights<String, Arc<Image>>,
-    layers: Flights<Digest, Ready>,
-    downloads: Arc<Semaphore>,
-    unpacks: Arc<Semaphore>,
-    sync: Sync,
+    layers: Flights<LayerKey, Ready>,
+    pub(crate) slots: Slots,
+    unpacks: Arc<Turns>,
+    pub(crate) archives: Semaphore,
 }
 
 impl Default for Pulls {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             images: Flights::default(),
             layers: Flights::default(),
-            downloads: Arc::new(Semaphore::new(DOWNLOADS)),
-            // One more than cores: one may wait for its download.
-            unpacks: Arc::new(Semaphore::new(cores + 1)),
-            sync: Sync::default(),
+            slots: Slots::default(),
+            unpacks: Arc::default(),
+            archives: Semaphore::new(ARCHIVES_MAX),
         }
     }
 }
 
 impl Store {
-    /// Resolves, downloads, verifies, unpacks. Pulls of one image at the same time join, and so do pulls of one layer.
-    /// A pull goes on when its caller hangs up.
+    /// Resolves, downloads, verifies, unpacks. Pulls of one image at the same time join, and so do pulls of one layer from
+    /// one registry. A pull whose last caller hung up waits for that caller's retry for [`crate::Transfers::grace`], and
+    /// is cancelled then. An image that is here is returned only after the registry confirmed that the caller may pull it.
     ///
     /// # Errors
     /// See [`crate::ErrorKind`]; the message names the image, the registry or layer, and the way out. What was fetched
@@ -76,10 +77,11 @@ impl Store {
         // Who brings other credentials must succeed with them.
         let key = format!("{reference} {}", fingerprint(credentials));
         let (store, credentials) = (self.inner.clone(), credentials.cloned());
-        let (landing, _) = self.inner.pulls.images.join(key, &listeners, |listeners| async move {
+        let grace = store.clients().registries.transfers.grace;
+        let (landing, _) = self.inner.pulls.images.join(key, &listeners, grace, |listeners, cancel| async move {
             let name = reference.to_string();
             let (began, running) = (Instant::now(), Gauge::hold(&store.figures.pulling));
-            let work = store.clone().pull_image(reference, credentials, listeners);
+            let work = store.clone().pull_image(reference, credentials, listeners, cancel);
             let pulled = work.instrument(debug_span!("pull", image = name)).await;
             drop(running);
             store.figures.pulled(&pulled);
@@ -88,11 +90,12 @@ impl Store {
             }
             if pulled.is_err() {
                 // Layers that were complete belong to no image.
-                crate::blocking(move || store.collect()).await?;
+                let disk = store.disk.clone();
+                disk.run_long(move || store.collect()).await?;
             }
             pulled.map(Arc::new).map_err(|error| error.during(format!("pull image {name}")))
         });
-        landing.await.map(|image| (*image).clone())
+        landing.wait().await.map(|image| (*image).clone())
     }
 }
 
@@ -120,25 +123,24 @@ impl Inner {
         reference: Reference,
         credentials: Option<Credentials>,
         listeners: Listeners,
+        cancel: Cancel,
     ) -> Result<Image, Error> {
         let session = Arc::new(Session::open(self.clone(), &reference, credentials.as_ref()).await?);
-        if let Some(image) = self.have(&reference, &session).await? {
+        if let Some(image) = cancel.guard(self.have(&reference, &session)).await? {
             return Ok(image);
         }
-        let resolved = resolve(&session, reference.target()).instrument(debug_span!("resolve")).await?;
-        let config = self.config(&session, &resolved).instrument(debug_span!("configuration")).await?;
+        let resolving = resolve(&session, reference.target()).instrument(debug_span!("resolve"));
+        let resolved = cancel.guard(resolving).await?;
+        let config = cancel.guard(self.config(&session, &resolved).instrument(debug_span!("configuration"))).await?;
         let parsed = parse_config(&config)?;
         check_platform(&parsed)?;
         let layers = manifest::layers(&resolved.manifest, &parsed.diff_ids)?;
         let lease = self.lease_for(&resolved, &layers);
-        let mut blobs: BTreeSet<Digest> = layers.iter().map(|layer| layer.blob.clone()).collect();
-        blobs.insert(self.content.put(&config)?);
-        for document in &resolved.documents {
-            blobs.insert(self.content.put(document)?);
-        }
-        let source = Source::Registry { session, endpoint: resolved.endpoint };
-        let ready = self.bring_layers(&layers, &source, &listeners).await?;
         let small: u64 = resolved.documents.iter().chain([&config]).map(|bytes| bytes.len() as u64).sum();
+        let mut blobs: BTreeSet<Digest> = layers.iter().map(|layer| layer.blob.clone()).collect();
+        blobs.extend(self.put_documents(config, resolved.documents).await?);
+        let source = Source::Registry { session, endpoint: resolved.endpoint };
+        let ready = self.bring_layers(&layers, &source, &listeners, &cancel).await?;
         let record = ImageRecord {
             id: resolved.manifest.config.digest.clone(),
             manifest: resolved.digest,
@@ -148,7 +150,8 @@ impl Inner {
             incomplete: false,
         };
         let names = reference.tagged().into_iter().chain([reference.pinned(&resolved.target)]).collect();
-        let list = crate::blocking(move || {
+        let disk = self.disk.clone();
+        let list = disk.run_long(move || {
             let image = self.list_image(record, parsed, names, ready);
             drop(lease);
             image
@@ -156,8 +159,8 @@ impl Inner {
         list.instrument(debug_span!("commit")).await
     }
 
-    /// The image, if the reference still means what is here whole.
-    async fn have(&self, reference: &Reference, session: &Session) -> Result<Option<Image>, Error> {
+    /// The image, if the reference still means what is here whole, and if the registry lets this caller have it.
+    async fn have(self: &Arc<Self>, reference: &Reference, session: &Session) -> Result<Option<Image>, Error> {
         let tagged = reference.tagged();
         let digest = match (reference.digest(), &tagged) {
             (Some(digest), _) => Some(digest.clone()),
@@ -167,14 +170,34 @@ impl Inner {
             _ => None,
         };
         let Some(digest) = digest else { return Ok(None) };
-        let state = self.state.lock();
-        let Some(id) = state.names.get(&reference.pinned(&digest)) else { return Ok(None) };
-        let same = tagged.is_none_or(|tagged| state.names.get(&tagged) == Some(id));
-        let whole = |known: &Known| known.record.blobs.iter().all(|blob| self.content.size(blob).is_some());
-        match state.images.get(id) {
-            Some(known) if same && whole(known) => Ok(state.image(id)),
-            _ => Ok(None),
+        let Some((image, blobs)) = self.listed(tagged.as_deref(), &reference.pinned(&digest)) else { return Ok(None) };
+        let store = self.clone();
+        let whole = move || Ok::<_, Error>(blobs.iter().all(|blob| store.content.size(blob).is_some()));
+        if !self.disk.run(whole).await? {
+            return Ok(None);
         }
+        if reference.digest().is_some() {
+            // The registry's answer to the tag's HEAD is its leave; a digest has got none yet.
+            session.authorize_pull(&digest).await?;
+        }
+        Ok(Some(image))
+    }
+
+    /// The image of this full name with its blobs, if the tag means the same.
+    fn listed(&self, tagged: Option<&str>, pinned: &str) -> Option<(Image, BTreeSet<Digest>)> {
+        let state = self.state.lock();
+        let id = state.names.get(pinned)?;
+        if tagged.is_some_and(|tagged| state.names.get(tagged) != Some(id)) {
+            return None;
+        }
+        Some((state.image(id)?, state.images.get(id)?.record.blobs.clone()))
+    }
+
+    /// Stores the small blobs of an image.
+    async fn put_documents(self: &Arc<Self>, config: Vec<u8>, documents: Vec<Vec<u8>>) -> Result<Vec<Digest>, Error> {
+        let store = self.clone();
+        let put = move || [config].iter().chain(&documents).map(|bytes| store.content.put(bytes)).collect();
+        self.disk.run(put).await
     }
 
     fn lease_for(&self, resolved: &Resolved, layers: &[LayerRef]) -> Lease {
@@ -183,36 +206,17 @@ impl Inner {
         self.state.lease(documents.chain(layers).chain([resolved.manifest.config.digest.clone()]))
     }
 
-    async fn config(&self, session: &Session, resolved: &Resolved) -> Result<Vec<u8>, Error> {
+    async fn config(self: &Arc<Self>, session: &Session, resolved: &Resolved) -> Result<Vec<u8>, Error> {
         let descriptor = &resolved.manifest.config;
-        match self.content.get(&descriptor.digest, CONFIG_MAX) {
-            Ok(bytes) => Ok(bytes),
-            Err(_) => download::small(session, descriptor, resolved.endpoint, CONFIG_MAX)
+        let (store, digest) = (self.clone(), descriptor.digest.clone());
+        // What is damaged is fetched again.
+        let stored = move || Ok::<_, Error>(store.content.get(&digest, CONFIG_MAX).ok());
+        match self.disk.run(stored).await? {
+            Some(bytes) => Ok(bytes),
+            None => download::small(session, descriptor, resolved.endpoint, CONFIG_MAX)
                 .await
                 .map_err(|error| error.during(format!("image configuration {}", descriptor.digest))),
         }
-    }
-
-    /// All layers, lowest first, at once. None is visible before [`Inner::list_image`].
-    pub(crate) async fn bring_layers(
-        self: &Arc<Self>,
-        layers: &[LayerRef],
-        source: &Source,
-        listeners: &Listeners,
-    ) -> Result<Vec<Layered>, Error> {
-        let mut all: Vec<(Digest, Landing<Ready>)> = Vec::with_capacity(layers.len());
-        for layer in layers {
-            let (store, own, source, below) = (self.clone(), layer.clone(), source.clone(), all.clone());
-            let start = |listeners| async move {
-                let span = debug_span!("layer", digest = %own.blob, bytes = own.size);
-                store.bring_layer(own, source, below, listeners).instrument(span).await
-            };
-            let (landing, _) = self.pulls.layers.join(layer.chain.clone(), listeners, start);
-            all.push((layer.chain.clone(), landing));
-        }
-        // To the end of all, so that nothing still runs when this returns; then the first error.
-        let ended = join_all(all.iter().map(|(_, landing)| landing.clone())).await;
-        all.into_iter().zip(ended).map(|((chain, _), ready)| Ok((chain, ready?))).collect()
     }
 }
 

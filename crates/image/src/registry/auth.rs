@@ -5,7 +5,7 @@ use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{
-    client::{bounded, chain},
+    client::{ANSWER_TIMEOUT, bounded, chain},
     endpoint::Endpoint,
 };
 use crate::{Credentials, Error, ErrorKind};
@@ -136,7 +136,17 @@ pub(crate) async fn token(
             chain(&cause.without_url())
         ))
     };
-    let response = request.send().await.map_err(unreachable)?;
+    // No redirect is followed: the request has the password or the refresh token in it.
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
+    let response = match answer {
+        Ok(answer) => answer.map_err(unreachable)?,
+        Err(_) => {
+            let (shown, seconds) = (endpoint.shown(), ANSWER_TIMEOUT.as_secs());
+            return Err(Error::unavailable(format!(
+                "token service {service} of registry {shown} did not answer for {seconds} s"
+            )));
+        }
+    };
     match response.status() {
         status if status.is_success() => {}
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(refused(endpoint, credentials, "")),

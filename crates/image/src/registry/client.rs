@@ -7,8 +7,8 @@ use std::{
 };
 
 use reqwest::{
-    Client, ClientBuilder, Method, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, HeaderMap, RANGE, RETRY_AFTER, WWW_AUTHENTICATE},
+    Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, HeaderMap, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE},
     redirect,
 };
 
@@ -25,6 +25,8 @@ use crate::{Credentials, Error, ErrorKind, Reference, Registries};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Without a byte from the server.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// To answer one request: status and headers; and for the whole of a small body.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Tries of one request that the server itself could not answer (429, 5xx).
 const TRIES: u32 = 4;
 /// Longest wait between two tries, whatever `Retry-After` says.
@@ -55,40 +57,28 @@ impl Clients {
         if let Some(client) = cell.get() {
             return Ok(client);
         }
-        let builder = self.builder(None);
+        let builder = Self::builder();
         let client = built(if scheme == "https" { builder } else { builder.tls_certs_only([]) })?;
         Ok(cell.get_or_init(|| client))
     }
 
     /// A client for this host alone, with its certificates.
-    pub(super) fn own(&self, host: &Host, base: &Url) -> Result<Client, Error> {
-        built(with_certificates(self.builder(Some(base.clone())), host)?)
+    pub(super) fn own(host: &Host) -> Result<Client, Error> {
+        built(with_certificates(Self::builder(), host)?)
     }
 
-    /// `also`: a server that may be spoken to by plain HTTP because its own settings say so.
-    fn builder(&self, also: Option<Url>) -> ClientBuilder {
+    fn builder() -> ClientBuilder {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             // Fails only if the program has installed one already: as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         });
-        let registries = self.registries.clone();
-        let policy = redirect::Policy::custom(move |attempt| {
-            if attempt.previous().len() > REDIRECTS {
-                attempt.error("too many redirects")
-            } else if may_visit(&registries, attempt.url())
-                || also.as_ref().is_some_and(|own| same_server(own, attempt.url()))
-            {
-                attempt.follow()
-            } else {
-                attempt.error("a redirect to plain HTTP is not followed")
-            }
-        });
         Client::builder()
             .user_agent(concat!("pinion/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(IDLE_TIMEOUT)
-            .redirect(policy)
+            // Followed by `Session::send`, which knows what may go to whom.
+            .redirect(redirect::Policy::none())
     }
 }
 
@@ -116,9 +106,17 @@ pub(crate) struct Session {
     /// As they were when it began.
     clients: Arc<Clients>,
     pub(crate) endpoints: Vec<Endpoint>,
-    repository: String,
+    /// Of the reference, whatever mirrors it has.
+    pub(crate) host: String,
+    pub(crate) repository: String,
     /// `Authorization` by endpoint, once known.
     tokens: Mutex<HashMap<usize, String>>,
+}
+
+/// A response, and whether the endpoint's own server gave it or the target of a redirect.
+struct Answered {
+    response: Response,
+    by_endpoint: bool,
 }
 
 /// What is asked for.
@@ -137,6 +135,16 @@ impl Session {
         &self.store.figures
     }
 
+    /// Bounds of its transfers.
+    pub(super) fn transfers(&self) -> &crate::Transfers {
+        &self.clients.registries.transfers
+    }
+
+    /// Waits for leave to download from an endpoint.
+    pub(super) async fn slot(&self, index: usize) -> crate::pull::Slot {
+        self.store.pulls.slots.acquire(&self.endpoints[index].authority()).await
+    }
+
     /// Reads the settings of the reference's host.
     pub(crate) async fn open(
         store: Arc<crate::store::Inner>,
@@ -145,25 +153,28 @@ impl Session {
     ) -> Result<Self, Error> {
         let (host, repository) = (reference.host().to_owned(), reference.repository().to_owned());
         let given = credentials.cloned();
-        crate::blocking(move || {
-            let clients = store.clients();
-            let mut endpoints = clients.endpoints(&host)?;
-            for endpoint in &mut endpoints {
-                endpoint.credentials = clients.credentials(endpoint, (&host, &repository), given.as_ref())?;
-            }
-            Ok(Self { endpoints, repository, tokens: Mutex::default(), clients, store })
-        })
-        .await
+        let settings = store.settings.clone();
+        settings
+            .run(move || {
+                let clients = store.clients();
+                let mut endpoints = clients.endpoints(&host)?;
+                for endpoint in &mut endpoints {
+                    endpoint.credentials = clients.credentials(endpoint, (&host, &repository), given.as_ref())?;
+                }
+                Ok(Self { endpoints, host, repository, tokens: Mutex::default(), clients, store })
+            })
+            .await
     }
 
-    /// Asks one endpoint; answers its wish for a token once, and waits where it says that it is busy.
+    /// Asks one endpoint; answers its challenge once, and waits where it says that it is busy.
     pub(crate) async fn ask(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
         let mut authorized = false;
         let mut tried = 0;
         loop {
-            let response = self.send(index, ask).await?;
+            let Answered { response, by_endpoint } = self.send(index, ask).await?;
             match response.status() {
                 status if status.is_success() => return Ok(response),
+                StatusCode::UNAUTHORIZED if !by_endpoint => return Err(self.refused_elsewhere(index, &response)),
                 StatusCode::UNAUTHORIZED if !authorized => {
                     authorized = true;
                     self.authorize(index, response.headers()).await?;
@@ -180,22 +191,66 @@ impl Session {
         }
     }
 
-    async fn send(&self, index: usize, ask: &Ask<'_>) -> Result<Response, Error> {
+    /// One request, through its redirects. Only the endpoint's own server gets its token and its configured headers.
+    async fn send(&self, index: usize, ask: &Ask<'_>) -> Result<Answered, Error> {
         let endpoint = &self.endpoints[index];
-        let url = endpoint.url(&self.repository, ask.path);
-        let client = self.client(endpoint, &url)?;
-        let mut request = client.request(ask.method.clone(), url).headers(endpoint.headers.clone());
+        let mut url = endpoint.url(&self.repository, ask.path);
+        for _ in 0..=REDIRECTS {
+            let by_endpoint = same_server(&endpoint.base, &url);
+            let request = self.request(index, ask, url.clone(), by_endpoint)?;
+            let response = match tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await {
+                Ok(answer) => answer.map_err(|cause| unreachable(endpoint, cause))?,
+                Err(_) => {
+                    let (shown, seconds) = (endpoint.shown(), ANSWER_TIMEOUT.as_secs());
+                    return Err(Error::unavailable(format!("registry {shown} did not answer for {seconds} s")));
+                }
+            };
+            match redirected(&response) {
+                None => return Ok(Answered { response, by_endpoint }),
+                Some(target) => url = self.redirect(endpoint, &url, target)?,
+            }
+        }
+        Err(Error::unavailable(format!("registry {}: more than {REDIRECTS} redirects", endpoint.shown())))
+    }
+
+    fn request(&self, index: usize, ask: &Ask<'_>, url: Url, by_endpoint: bool) -> Result<RequestBuilder, Error> {
+        let endpoint = &self.endpoints[index];
+        let mut request = self.client(endpoint, &url)?.request(ask.method.clone(), url);
         if !ask.accept.is_empty() {
             request = request.header(ACCEPT, ask.accept);
         }
         if ask.from > 0 {
             request = request.header(RANGE, format!("bytes={}-", ask.from));
         }
-        let token = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned();
-        if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token);
+        if !by_endpoint {
+            return Ok(request);
         }
-        request.send().await.map_err(|cause| unreachable(endpoint, cause))
+        request = request.headers(endpoint.headers.clone());
+        let token = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned();
+        Ok(match token {
+            Some(token) => request.header(AUTHORIZATION, token),
+            None => request,
+        })
+    }
+
+    /// Where a redirect leads, if it may be followed.
+    fn redirect(&self, endpoint: &Endpoint, from: &Url, target: &str) -> Result<Url, Error> {
+        let refuse = |why: &str| Error::unavailable(format!("registry {}: {why}", endpoint.shown()));
+        let url = from.join(target).map_err(|_| refuse("it redirects to what is not a URL"))?;
+        match may_visit(&self.clients.registries, &url) || same_server(&endpoint.base, &url) {
+            true => Ok(url),
+            false => Err(refuse("a redirect to plain HTTP is not followed")),
+        }
+    }
+
+    /// The error for a redirect's target that requests credentials. Those of the endpoint are not for it.
+    fn refused_elsewhere(&self, index: usize, response: &Response) -> Error {
+        let target = response.url().host_str().unwrap_or_default();
+        let shown = self.endpoints[index].shown();
+        Error::new(
+            ErrorKind::Unauthorized,
+            format!("registry {shown} redirects to {target}, which refuses access; no credentials are sent there"),
+        )
     }
 
     /// The endpoint's own, or the one for all.
@@ -252,6 +307,14 @@ impl Session {
     }
 }
 
+/// The target of a redirect.
+fn redirected(response: &Response) -> Option<&str> {
+    match response.status().as_u16() {
+        301 | 302 | 303 | 307 | 308 => response.headers().get(LOCATION)?.to_str().ok(),
+        _ => None,
+    }
+}
+
 fn wait(headers: &HeaderMap, tried: u32) -> Duration {
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
     asked.unwrap_or(Duration::from_millis(250 << tried)).min(WAIT_MAX)
@@ -264,8 +327,16 @@ fn unreachable(endpoint: &Endpoint, cause: reqwest::Error) -> Error {
     Error::unavailable(format!("{what} registry {shown}: {}", chain(&cause.without_url())))
 }
 
-/// A body of at most `most` bytes.
-pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
+/// A body of at most `most` bytes, all of it within a minute.
+pub(crate) async fn bounded(response: Response, most: usize) -> Result<Vec<u8>, Error> {
+    let whole = tokio::time::timeout(ANSWER_TIMEOUT, whole_body(response, most)).await;
+    whole.unwrap_or_else(|_| {
+        let seconds = ANSWER_TIMEOUT.as_secs();
+        Err(Error::unavailable(format!("the registry's answer did not end within {seconds} s")))
+    })
+}
+
+async fn whole_body(mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
     let mut body = Vec::new();
     loop {
         match response.chunk().await {

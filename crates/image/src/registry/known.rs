@@ -99,7 +99,7 @@ impl Reading<'_> {
             let authority = if endpoint.mirror_of.is_some() { endpoint.authority() } else { host.to_owned() };
             let of_host = self.folder(&authority, false)?.and_then(|mut hosts| hosts.pop());
             if let Some(settings) = of_host.filter(|_| endpoint.base.scheme() == "https") {
-                endpoint.client = Some(self.clients.own(&settings, &endpoint.base)?);
+                endpoint.client = Some(Clients::own(&settings)?);
                 endpoint.headers = settings.headers;
             }
         }
@@ -132,7 +132,7 @@ impl Reading<'_> {
     fn endpoint(&self, given: &Host, host: &str) -> Result<Endpoint, Error> {
         let base = base_of(self.clients, given)?;
         Ok(Endpoint {
-            client: Some(self.clients.own(given, &base)?),
+            client: Some(Clients::own(given)?),
             base,
             mirror_of: (!given.is_server).then(|| host.to_owned()),
             headers: given.headers.clone(),

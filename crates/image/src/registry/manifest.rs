@@ -59,6 +59,30 @@ impl Session {
         }
     }
 
+    /// Whether the caller may still pull this manifest, as the first endpoint that lets it says. Transfers no manifest,
+    /// unless an endpoint does not answer HEAD.
+    ///
+    /// # Errors
+    /// Every endpoint refuses, has no such manifest, or cannot be reached.
+    pub(crate) async fn authorize_pull(&self, digest: &Digest) -> Result<(), Error> {
+        let path = format!("manifests/{digest}");
+        let mut errors = Vec::new();
+        for index in (0..self.endpoints.len()).filter(|index| self.endpoints[*index].pulls) {
+            let ask = Ask { method: Method::HEAD, path: &path, accept: ACCEPT, from: 0 };
+            let answered = match self.ask(index, &ask).await {
+                Err(error) if error.kind == ErrorKind::Invalid => {
+                    self.manifest_at(index, &path, Some(digest)).await.map(drop)
+                }
+                other => other.map(drop),
+            };
+            match answered {
+                Ok(()) => return Ok(()),
+                Err(error) => errors.push(error),
+            }
+        }
+        Err(summary(errors))
+    }
+
     /// The digest that a tag has now, if the first endpoint that answers tells it; costs no pull on registries that count.
     pub(crate) async fn digest(&self, tag: &str) -> Option<Digest> {
         let path = format!("manifests/{tag}");

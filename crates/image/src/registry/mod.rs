@@ -16,6 +16,7 @@ mod manifest;
 mod tls;
 
 pub(crate) use self::{
+    blob::BlobStream,
     client::{Clients, Session},
     manifest::Fetched,
 };

@@ -47,8 +47,14 @@ pub struct Appearance<'a> {
 struct Record {
     image: Digest,
     top: Option<Digest>,
+    /// All of the image's layers, lowest first: in use whatever the index knows.
+    #[serde(default)]
+    layers: Vec<Digest>,
     #[serde(default)]
     volumes: Vec<MountedImage>,
+    /// Boot id of when it was made.
+    #[serde(default)]
+    boot: Option<String>,
 }
 
 impl Store {
@@ -80,8 +86,9 @@ impl Store {
                 };
             }
             let known = state.images.get(&id).ok_or_else(|| name(Error::not_found("it was just removed")))?;
-            let top = known.record.layers.last().map(|layer| layer.chain.clone());
-            let snapshot = Snapshot { image: id, top, volumes: Vec::new(), usage: Usage::default() };
+            let layers: Vec<Digest> = known.record.layers.iter().map(|layer| layer.chain.clone()).collect();
+            let top = layers.last().cloned();
+            let snapshot = Snapshot { image: id, top, layers, volumes: Vec::new(), usage: Usage::default() };
             // From here on its layers are in use.
             state.snapshots.insert(key.to_owned(), snapshot.clone());
             snapshot
@@ -150,8 +157,17 @@ impl Store {
         self.inner.trash.take(&self.inner.snapshot_path(key))?;
         let orphaned = {
             let mut state = self.inner.state.lock();
-            let Some(snapshot) = state.snapshots.remove(key) else { return Ok(()) };
-            snapshot.images().any(|image| !state.images.contains_key(image))
+            let unreadable = state.unreadable.remove(key);
+            match state.snapshots.remove(key) {
+                Some(snapshot) => {
+                    let damaged = snapshot.chains().flatten().any(|layer| state.damaged.contains(layer));
+                    if damaged {
+                        self.inner.wake_keeper();
+                    }
+                    snapshot.images().any(|image| !state.images.contains_key(image))
+                }
+                None => unreadable,
+            }
         };
         if orphaned { self.inner.collect() } else { Ok(()) }
     }
@@ -159,7 +175,9 @@ impl Store {
     /// Keys of the writable layers that exist.
     #[must_use]
     pub fn snapshots(&self) -> Vec<String> {
-        let mut keys: Vec<_> = self.inner.state.lock().snapshots.keys().cloned().collect();
+        let state = self.inner.state.lock();
+        let mut keys: Vec<_> =
+            state.snapshots.keys().chain(state.unreadable.iter().filter(|key| !key.is_empty())).cloned().collect();
         keys.sort();
         keys
     }
@@ -222,7 +240,17 @@ impl Inner {
             let (uid, gid) = owner(0, 0);
             chown(&upper, Some(uid), Some(gid)).map_err(at("set the owner of", &upper))?;
         }
-        write_record(dir, snapshot)
+        self.write_record(dir, snapshot)
+    }
+
+    fn write_record(&self, dir: &Path, snapshot: &Snapshot) -> Result<(), Error> {
+        let Snapshot { image, top, layers, volumes, .. } = snapshot.clone();
+        let (beside, path) = (dir.join("record.new"), dir.join("record.json"));
+        let boot = Some(self.state.lock().boot.clone());
+        let record = Record { image, top, layers, volumes, boot };
+        let text = serde_json::to_vec(&record).map_err(at("encode", &path))?;
+        fs::write(&beside, text).map_err(at("write", &beside))?;
+        fs::rename(&beside, &path).map_err(at("rename to", &path))
     }
 
     /// These layers, as they are or as a user namespace's.
@@ -244,36 +272,77 @@ impl Inner {
     }
 }
 
-/// Finds the snapshots of this boot; those of an earlier one go, and those that are not whole.
+/// Finds the snapshots of this boot; those of an earlier one go. One whose record cannot be read stays, and with it every
+/// layer. `rebooted` is what the index says, for records of older versions.
 pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
     mapped::recover(&store.root);
     let dir = store.root.join("snapshots");
     for entry in fs::read_dir(&dir).map_err(at("list", &dir))? {
-        let entry = entry.map_err(at("list", &dir))?;
-        let record = read_record(&entry.path());
-        match (entry.file_name().into_string(), record, rebooted) {
-            (Ok(key), Some(record), false) => {
-                let Record { image, top, volumes } = record;
-                let snapshot = Snapshot { image, top, volumes, usage: Usage::default() };
-                store.state.lock().snapshots.insert(key, snapshot);
+        let path = entry.map_err(at("list", &dir))?.path();
+        let key = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match read_record(&path) {
+            Ok(record) => {
+                let old = match &record.boot {
+                    Some(boot) => *boot != store.state.lock().boot,
+                    None => rebooted,
+                };
+                match old {
+                    true => store.trash.take(&path)?,
+                    false => drop(store.state.lock().snapshots.insert(key, record.into_snapshot())),
+                }
             }
-            _ => store.trash.take(&entry.path())?,
+            Err(RecordError::Missing) => store.trash.take(&path)?,
+            Err(RecordError::Unreadable(why)) => {
+                tracing::warn!("snapshot {key}: {why}; kept, and no layer is removed until it can be read");
+                store.state.lock().unreadable.insert(key);
+            }
         }
     }
     Ok(())
 }
 
-fn write_record(dir: &Path, snapshot: &Snapshot) -> Result<(), Error> {
-    let Snapshot { image, top, volumes, .. } = snapshot.clone();
-    let (beside, path) = (dir.join("record.new"), dir.join("record.json"));
-    let text = serde_json::to_vec(&Record { image, top, volumes }).map_err(at("encode", &path))?;
-    fs::write(&beside, text).map_err(at("write", &beside))?;
-    fs::rename(&beside, &path).map_err(at("rename to", &path))
+/// Reads the records again that could not be read. Returns whether there are others left.
+pub(crate) fn retry_unreadable(store: &Inner) -> bool {
+    let keys: Vec<String> = store.state.lock().unreadable.iter().cloned().collect();
+    for key in &keys {
+        // Not even the directory could be read.
+        if key.is_empty() {
+            if recover(store, false).is_ok() {
+                store.state.lock().unreadable.remove(key);
+            }
+            continue;
+        }
+        if let Ok(record) = read_record(&store.snapshot_path(key)) {
+            let mut state = store.state.lock();
+            if state.unreadable.remove(key) {
+                state.snapshots.insert(key.clone(), record.into_snapshot());
+            }
+        }
+    }
+    !store.state.lock().unreadable.is_empty()
 }
 
-fn read_record(dir: &Path) -> Option<Record> {
+impl Record {
+    fn into_snapshot(self) -> Snapshot {
+        let Self { image, top, layers, volumes, .. } = self;
+        Snapshot { image, top, layers, volumes, usage: Usage::default() }
+    }
+}
+
+enum RecordError {
+    Missing,
+    Unreadable(String),
+}
+
+fn read_record(dir: &Path) -> Result<Record, RecordError> {
     use std::io::Read;
-    let mut text = Vec::new();
-    fs::File::open(dir.join("record.json")).ok()?.take(RECORD_MAX).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    let unreadable = |cause: &dyn std::fmt::Display| RecordError::Unreadable(format!("read record.json: {cause}"));
+    // With room for all of it, it is one read and one that finds the end.
+    let mut text = Vec::with_capacity(4096);
+    let file = fs::File::open(dir.join("record.json")).map_err(|cause| match cause.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => RecordError::Missing,
+        _ => unreadable(&cause),
+    })?;
+    file.take(RECORD_MAX).read_to_end(&mut text).map_err(|cause| unreadable(&cause))?;
+    serde_json::from_slice(&text).map_err(|cause| unreadable(&cause))
 }

@@ -61,6 +61,9 @@ fn sample(store: &Inner, key: &str) {
     if let Ok(measure) = folder.and_then(|folder| usage::measure(folder.as_fd()))
         && let Some(snapshot) = store.state.lock().snapshots.get_mut(key)
     {
-        snapshot.usage = measure.usage;
+        // What a container hides from the walk by moving directories was there at the last sample.
+        if !measure.partial || measure.usage.bytes >= snapshot.usage.bytes {
+            snapshot.usage = measure.usage;
+        }
     }
 }

@@ -12,7 +12,6 @@ use rustix::{
 use super::{
     Appearance, EMPTY, EMPTY_TOO,
     mount::{Lower, Names, with_room},
-    write_record,
 };
 use crate::{Digest, Error, Store, state::MountedImage};
 
@@ -58,7 +57,7 @@ impl Store {
             .chain(top.as_ref())
             .map_err(|layer| Error::corrupt(format!("layer {layer} is gone; pull the image again")))?;
         let snapshot = state.snapshots.get_mut(key).ok_or_else(|| Error::not_found("no such snapshot"))?;
-        let mounted = MountedImage { image: id.clone(), top };
+        let mounted = MountedImage { image: id.clone(), top, layers: chain.clone() };
         if snapshot.volumes.contains(&mounted) {
             return Ok(chain);
         }
@@ -68,7 +67,7 @@ impl Store {
         snapshot.volumes.push(mounted);
         let snapshot = snapshot.clone();
         drop(state);
-        write_record(&self.inner.snapshot_path(key), &snapshot)?;
+        self.inner.write_record(&self.inner.snapshot_path(key), &snapshot)?;
         Ok(chain)
     }
 }

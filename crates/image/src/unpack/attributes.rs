@@ -17,7 +17,7 @@ use crate::Error;
 
 /// Attributes that an archive may set. Others would speak for this host's kernel: `trusted.overlay.*` to overlayfs,
 /// `security.selinux` and `security.ima` to its security modules.
-fn may_be_set(name: &[u8]) -> bool {
+pub(super) fn may_be_set(name: &[u8]) -> bool {
     name == b"security.capability"
         || (name.starts_with(b"user.") && !name.starts_with(b"user.overlay."))
         || name.starts_with(b"system.posix_acl_")
@@ -44,7 +44,7 @@ pub(crate) fn set(fd: BorrowedFd<'_>, path: &[u8], meta: &Meta, created: u32) ->
         let mode = Mode::from_raw_mode(meta.mode);
         rustix::fs::fchmod(fd, mode).map_err(|cause| wrong(path, "set its mode", cause))?;
     }
-    for (name, value) in meta.xattrs.iter().filter(|(name, _)| may_be_set(name)) {
+    for (name, value) in &meta.xattrs {
         xattr_result(path, name, rustix::fs::fsetxattr(fd, name.as_slice(), value, XattrFlags::empty()))?;
     }
     rustix::fs::futimens(fd, &times(meta)).map_err(|cause| wrong(path, "set its time", cause))
@@ -62,8 +62,7 @@ pub(crate) fn set_at(parent: &OwnedFd, name: &[u8], path: &[u8], kind: Kind, met
         rustix::fs::chmodat(parent, name, Mode::from_raw_mode(meta.mode), AtFlags::empty())
             .map_err(|cause| wrong(path, "set its mode", cause))?;
     }
-    let allowed = meta.xattrs.iter().filter(|(xattr, _)| may_be_set(xattr));
-    for (xattr, value) in allowed {
+    for (xattr, value) in &meta.xattrs {
         use std::os::fd::AsRawFd;
         let mut link = format!("/proc/thread-self/fd/{}/", parent.as_fd().as_raw_fd()).into_bytes();
         link.extend_from_slice(name);

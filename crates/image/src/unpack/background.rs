@@ -3,7 +3,7 @@
 const NICE: i32 = 10;
 
 /// Lets everybody else go first, for as long as this thread lives: pulls are many and long, stops and probes short.
-pub(super) fn step_back() {
+pub(crate) fn step_back() {
     // Where it is refused, the layer is unpacked all the same.
     let _ = rustix::process::setpriority_process(None, NICE);
 }

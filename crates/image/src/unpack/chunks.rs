@@ -8,7 +8,11 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read},
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     thread::{self, Scope, ScopedJoinHandle},
 };
 
@@ -21,7 +25,26 @@ const IN_FLIGHT: usize = 4;
 /// Compressed bytes read at once.
 const READ: usize = 128 * 1024;
 /// zstd windows above 2^27 bytes (128 MiB) are refused: memory is bounded.
-const ZSTD_WINDOW_LOG: u32 = 27;
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// Every decoder has to take windows up to 2^23 bytes (8 MiB, RFC 8878, 3.1.1.1.2).
+const ZSTD_WINDOW_LOG: u32 = 23;
+
+/// Held while a stream with a large window is decompressed: one at a time in this process.
+static LARGE_WINDOW: Mutex<()> = Mutex::new(());
+/// Streams that wait for it.
+static LARGE_WINDOWS_WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a stream waits for another one's large window.
+pub(crate) fn large_window_is_awaited() -> bool {
+    LARGE_WINDOWS_WAITING.load(Ordering::Relaxed) > 0
+}
+
+fn large_window() -> MutexGuard<'static, ()> {
+    LARGE_WINDOWS_WAITING.fetch_add(1, Ordering::Relaxed);
+    let guard = LARGE_WINDOW.lock().unwrap_or_else(PoisonError::into_inner);
+    LARGE_WINDOWS_WAITING.fetch_sub(1, Ordering::Relaxed);
+    guard
+}
 
 /// Decompressed bytes of a layer, to be read once from front to back.
 pub(crate) struct Chunks {
@@ -86,19 +109,52 @@ fn pump(
 }
 
 /// Chosen by the first bytes, not by the media type: registries hold both right and wrong ones.
-pub(crate) fn decoder<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
+fn decoder<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
     // One read gives the first bytes on every source used here; a source of fewer bytes is no compressed one.
     let head = source.fill_buf()?;
     if head.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
     }
     let skippable = head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18];
-    if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || skippable {
+    if head.starts_with(&ZSTD_MAGIC) || skippable {
+        let large = window_log(head).is_some_and(|log| log > ZSTD_WINDOW_LOG);
+        let turn = large.then(large_window);
         let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
-        decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-        return Ok(Box::new(decoder));
+        decoder.window_log_max(if large { ZSTD_WINDOW_LOG_MAX } else { ZSTD_WINDOW_LOG })?;
+        return Ok(Box::new(Zstd { decoder, _turn: turn }));
     }
     Ok(Box::new(source))
+}
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A decoder with its turn, if its window is large.
+struct Zstd<'a, R: BufRead> {
+    decoder: zstd::stream::read::Decoder<'a, R>,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl<R: BufRead> Read for Zstd<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.decoder.read(buffer)
+    }
+}
+
+/// The window's size in a zstd frame's header, as a power of two, rounded up (RFC 8878, 3.1.1.1). Later frames of a stream
+/// have to do with what the first one has.
+fn window_log(head: &[u8]) -> Option<u32> {
+    let frame = head.strip_prefix(&ZSTD_MAGIC)?;
+    let descriptor = *frame.first()?;
+    if descriptor & 0x20 == 0 {
+        let window = *frame.get(1)?;
+        return Some(10 + u32::from(window >> 3) + u32::from(window & 7 != 0));
+    }
+    // One segment: its window is the content's size, which stands behind the dictionary's id.
+    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let length = [1, 2, 4, 8][usize::from(descriptor >> 6)];
+    let mut size = [0; 8];
+    size[..length].copy_from_slice(frame.get(1 + dictionary..1 + dictionary + length)?);
+    Some(u64::BITS - u64::from_le_bytes(size).leading_zeros())
 }
 
 impl Chunks {
@@ -158,5 +214,33 @@ impl Chunks {
             count -= step as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Read, Write};
+
+    use super::{decoder, window_log};
+
+    fn compressed(log: u32, bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn windows_are_read_and_bounded() {
+        let read = |bytes: &[u8]| decoder(Cursor::new(bytes)).and_then(|mut from| from.read_to_end(&mut Vec::new()));
+        for log in [18, 23, 24, 27] {
+            let bytes = compressed(log, &vec![7; 1 << 20]);
+            assert_eq!(window_log(&bytes), Some(log));
+            assert_eq!(read(&bytes).unwrap(), 1 << 20);
+        }
+        assert!(read(&compressed(28, &vec![7; 1 << 20])).is_err());
+        let grows = [compressed(20, &[1; 100]), compressed(27, &[1; 100])].concat();
+        assert!(read(&grows).is_err(), "a later frame wants more than the first");
+        assert_eq!(window_log(&zstd::encode_all(&[0; 1000][..], 1).unwrap()).map(|log| log <= 23), Some(true));
     }
 }

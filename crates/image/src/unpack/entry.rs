@@ -33,17 +33,19 @@ impl Unpacker {
         }
         if path.is_empty() {
             return match entry.kind {
-                Kind::Directory => {
-                    self.folders.insert(Vec::new(), entry.meta.clone());
-                    Ok(())
-                }
+                Kind::Directory => self.remember(b"", &entry.meta),
                 _ => Err(Error::invalid(format!(
                     "{:?}: the layer's root is not a folder",
                     String::from_utf8_lossy(&entry.path)
                 ))),
             };
         }
+        let implied = self.tree.implied.len();
         let parent = self.tree.folder(folder)?;
+        // Folders made on the way have paths of at most this length.
+        for _ in implied..self.tree.implied.len() {
+            self.charge_folder(folder.len())?;
+        }
         match entry.kind {
             Kind::File => self.file(&parent, path, entry),
             Kind::Directory => self.directory(&parent, path, &entry.meta),
@@ -105,8 +107,7 @@ impl Unpacker {
             Err(cause) => return Err(wrong(path, "make the folder", cause)),
         }
         self.tree.implied.remove(path);
-        self.folders.insert(path.to_vec(), meta.clone());
-        Ok(())
+        self.remember(path, meta)
     }
 
     fn opaque(&mut self, folder: &[u8]) -> Result<(), Error> {

@@ -64,6 +64,7 @@ impl Unpacker {
 
     /// Leaves an entry's body out.
     pub(super) fn skip_body(&mut self, entry: &Entry) -> Result<(), Error> {
+        self.check_size(entry.stored)?;
         self.skip(entry.stored.saturating_add(tar::padding(entry.stored)))
     }
 

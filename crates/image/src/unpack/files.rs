@@ -21,9 +21,11 @@ pub(crate) enum Archived<'a> {
     Link(Vec<u8>),
 }
 
-/// Calls `each` with every file and link, by its normalized name. Folders and the rest are left out.
+/// Calls `each` with every file and link, by its normalized name. Folders and the rest are left out. No more than `limit`
+/// bytes are decompressed.
 pub(crate) fn each_file(
     source: impl Read + Send,
+    limit: u64,
     mut each: impl FnMut(Vec<u8>, Archived<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     thread::scope(|scope| {
@@ -37,6 +39,9 @@ pub(crate) fn each_file(
             })?;
             let Some(entry) = entry else { break };
             begun = true;
+            if chunks.passed().saturating_add(entry.stored) > limit {
+                return Err(Error::invalid(format!("the archive is larger than {limit} bytes")));
+            }
             let name = normalize(&entry.path)?;
             match entry.kind {
                 Kind::File if entry.sparse.is_none() => {

@@ -27,10 +27,17 @@ use crate::{Digest, Error};
 
 pub(crate) use self::{
     attributes::set as set_attributes,
+    background::step_back,
+    chunks::large_window_is_awaited,
     files::{Archived, each_file},
     tar::Meta as Attributes,
     tree::{normalize, remove_path},
 };
+
+/// Most memory for what is remembered of a layer's folders until its end: paths and attributes.
+const FOLDERS_MEMORY_MAX: usize = 64 * 1024 * 1024;
+/// What one folder takes beside its path and attributes.
+const FOLDER_MEMORY: usize = 128;
 
 /// Bounds of one layer; generous: they stop bombs, not images.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,15 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
     /// Entries of the archive.
     pub(crate) entries: u64,
+}
+
+impl Limits {
+    fn exceeded(&self) -> Error {
+        Error::invalid(format!(
+            "larger than {} bytes unpacked; raise registries.max_layer_bytes if the image is to be trusted",
+            self.bytes
+        ))
+    }
 }
 
 /// What came out.
@@ -68,6 +84,27 @@ pub(crate) fn unpack(source: impl Read + Send, root: OwnedFd, limits: Limits) ->
     })
 }
 
+/// The diff id of `source`, of which nothing is unpacked. Blocks: not for an async thread.
+pub(crate) fn diff_id(source: impl Read + Send, limits: Limits) -> Result<Digest, Error> {
+    thread::scope(|scope| {
+        let started = chunks::decompress(scope, source);
+        let (mut chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
+        loop {
+            let at = chunks.passed();
+            let count = chunks.fill().map_err(|cause| stream(at, &cause))?.len();
+            chunks.consume(count);
+            if chunks.passed() > limits.bytes {
+                return Err(limits.exceeded());
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        drop(chunks);
+        inflate.join().map_err(|_| Error::system("the decompressing thread panicked"))
+    })
+}
+
 /// State of one layer's unpacking.
 struct Unpacker {
     tree: Tree,
@@ -77,12 +114,22 @@ struct Unpacker {
     bytes: u64,
     /// What folders get at the end: files made in them would change their times, and a mode may forbid them.
     folders: HashMap<Vec<u8>, Meta>,
+    /// Estimate of the memory of `folders` and of the tree's implied folders; what was replaced still counts.
+    folders_memory: usize,
     umask: u32,
 }
 
 impl Unpacker {
     fn new(root: OwnedFd, chunks: Chunks, limits: Limits) -> Self {
-        Self { tree: Tree::new(root), chunks, limits, bytes: 0, folders: HashMap::new(), umask: umask() }
+        Self {
+            tree: Tree::new(root),
+            chunks,
+            limits,
+            bytes: 0,
+            folders: HashMap::new(),
+            folders_memory: 0,
+            umask: umask(),
+        }
     }
 
     /// All entries, then the rest of the stream, which belongs to the digest too.
@@ -111,9 +158,24 @@ impl Unpacker {
     fn check_size(&mut self, more: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(more);
         match self.bytes > self.limits.bytes || self.chunks.passed() > self.limits.bytes {
+            true => Err(self.limits.exceeded()),
+            false => Ok(()),
+        }
+    }
+
+    /// Remembers what a folder gets at the end.
+    fn remember(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
+        self.charge_folder(path.len() + meta.xattr_bytes())?;
+        self.folders.insert(path.to_vec(), meta.clone());
+        Ok(())
+    }
+
+    /// Bounds the memory of folders, before one more.
+    fn charge_folder(&mut self, bytes: usize) -> Result<(), Error> {
+        self.folders_memory += bytes + FOLDER_MEMORY;
+        match self.folders_memory > FOLDERS_MEMORY_MAX {
             true => Err(Error::invalid(format!(
-                "larger than {} bytes unpacked; raise registries.max_layer_bytes if the image is to be trusted",
-                self.limits.bytes
+                "paths and attributes of its folders take more than {FOLDERS_MEMORY_MAX} bytes"
             ))),
             false => Ok(()),
         }

@@ -2,10 +2,13 @@
 
 use std::io;
 
-use super::sparse::PaxSparse;
+use super::{attributes::may_be_set, sparse::PaxSparse};
 
-/// Most extended attributes of one file.
+/// Most extended attributes of one file, those that are ignored included.
 const XATTRS_MAX: usize = 256;
+/// Most bytes of the attributes of one file, names and values: what ext4, the narrowest of the file systems in use, takes
+/// many times over.
+const XATTR_BYTES_MAX: usize = 128 * 1024;
 
 /// What a PAX header says about the next entry.
 #[derive(Debug, Default)]
@@ -16,7 +19,10 @@ pub(crate) struct Pax {
     pub(crate) uid: Option<u64>,
     pub(crate) gid: Option<u64>,
     pub(crate) mtime: Option<(i64, u32)>,
+    /// Only such as may be set.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    xattrs_seen: usize,
+    xattr_bytes: usize,
     pub(crate) sparse: PaxSparse,
 }
 
@@ -61,16 +67,31 @@ fn apply(pax: &mut Pax, key: &[u8], value: &[u8]) -> io::Result<()> {
         b"mtime" => pax.mtime = Some(time(value).ok_or_else(|| bad("PAX mtime: not a time"))?),
         _ => {
             if let Some(xattr) = key.strip_prefix(b"SCHILY.xattr.") {
-                if pax.xattrs.len() >= XATTRS_MAX {
-                    return Err(bad(format!("more than {XATTRS_MAX} extended attributes on one file")));
-                }
-                pax.xattrs.push((xattr.to_vec(), value.to_vec()));
+                pax.add_xattr(xattr, value)?;
             } else if let Some(sparse) = key.strip_prefix(b"GNU.sparse.") {
                 pax.sparse.set(sparse, value)?;
             }
         }
     }
     Ok(())
+}
+
+impl Pax {
+    fn add_xattr(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        self.xattrs_seen += 1;
+        if self.xattrs_seen > XATTRS_MAX {
+            return Err(bad(format!("more than {XATTRS_MAX} extended attributes on one file")));
+        }
+        if !may_be_set(name) {
+            return Ok(());
+        }
+        self.xattr_bytes += name.len() + value.len();
+        if self.xattr_bytes > XATTR_BYTES_MAX {
+            return Err(bad(format!("more than {XATTR_BYTES_MAX} bytes of extended attributes on one file")));
+        }
+        self.xattrs.push((name.to_vec(), value.to_vec()));
+        Ok(())
+    }
 }
 
 /// `seconds[.fraction]`, maybe negative.

@@ -15,6 +15,10 @@ use super::{
 pub(crate) const BLOCK: u64 = 512;
 /// Largest PAX header or GNU long name. xattr values are at most 64 KiB each in the kernel.
 const EXTENSION_MAX: u64 = 1024 * 1024;
+/// Most headers before the one that says what the entry is: an archive of nothing else never has a first entry.
+const HEADERS_MAX: u32 = 64;
+/// Longest path and link target. The kernel takes less than 4096 bytes; what is longer is refused with its name.
+const NAME_MAX: usize = 8192;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,15 @@ pub(crate) struct Meta {
     pub(crate) gid: u32,
     /// Seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
+    /// Only such as may be set.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Meta {
+    /// Bytes of its attributes in memory.
+    pub(crate) fn xattr_bytes(&self) -> usize {
+        self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<Vec<u8>>()).sum()
+    }
 }
 
 /// One entry; its body follows in the stream.
@@ -62,7 +74,7 @@ pub(crate) fn next(chunks: &mut Chunks) -> io::Result<Option<Entry>> {
     let mut pax = Pax::default();
     let mut long_path = None;
     let mut long_link = None;
-    loop {
+    for _ in 0..HEADERS_MAX {
         let Some(header) = header(chunks)? else { return Ok(None) };
         let size = header.entry_size().map_err(|_| bad("a header's size is not a number"))?;
         match header.entry_type().as_byte() {
@@ -71,10 +83,13 @@ pub(crate) fn next(chunks: &mut Chunks) -> io::Result<Option<Entry>> {
             b'g' => drop(extension(chunks, size)?),
             b'L' => long_path = Some(until_nul(extension(chunks, size)?)),
             b'K' => long_link = Some(until_nul(extension(chunks, size)?)),
+            // A volume's name: no body.
+            b'V' if size > EXTENSION_MAX => return Err(bad("a volume header with a body")),
             b'V' => chunks.skip(padded(size))?,
             _ => return entry(chunks, &header, pax, (long_path, long_link)).map(Some),
         }
     }
+    Err(bad(format!("more than {HEADERS_MAX} extension headers in a row")))
 }
 
 fn header(chunks: &mut Chunks) -> io::Result<Option<tar::Header>> {
@@ -122,6 +137,11 @@ fn entry(
     long: (Option<Vec<u8>>, Option<Vec<u8>>),
 ) -> io::Result<Entry> {
     let path = pax.path.or(long.0).unwrap_or_else(|| header.path_bytes().into_owned());
+    let link = pax.link.or(long.1).or_else(|| header.link_name_bytes().map(Into::into)).unwrap_or_default();
+    if path.len().max(link.len()) > NAME_MAX {
+        let shown = String::from_utf8_lossy(&path[..path.len().min(300)]).into_owned();
+        return Err(bad(format!("{shown}…: a name of more than {NAME_MAX} bytes")));
+    }
     let shown = || String::from_utf8_lossy(&path).into_owned();
     let number = |what: &str| bad(format!("{}: its {what} is not a number", shown()));
     let kind = kind(header.entry_type().as_byte(), &path)?;
@@ -143,7 +163,7 @@ fn entry(
     let mut entry = Entry {
         kind,
         meta,
-        link: pax.link.or(long.1).or_else(|| header.link_name_bytes().map(Into::into)).unwrap_or_default(),
+        link,
         device: (device(header.device_major()), device(header.device_minor())),
         stored: 0,
         sparse: None,

@@ -6,15 +6,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ffi::CString,
+    os::unix::ffi::OsStrExt,
     path::Path,
     rc::Rc,
 };
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
+use syscall::directory_tree;
 
 use crate::Error;
 
@@ -26,7 +29,7 @@ const NAME_MAX: usize = 255;
 const OPEN_MAX: usize = 64;
 /// Symlinks followed on the way to an entry's folder.
 const LINKS_MAX: u32 = 40;
-/// Deepest folder. Removing a tree of ours recurses by folder.
+/// Deepest directory of a layer, symlinks on the way resolved.
 const DEPTH_MAX: usize = 1000;
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -34,9 +37,16 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 /// The root of a layer being unpacked.
 pub(crate) struct Tree {
     root: Rc<OwnedFd>,
-    open: HashMap<Vec<u8>, Rc<OwnedFd>>,
+    open: HashMap<Vec<u8>, Opened>,
     /// Folders that entries lie in but that have no entry of their own.
     pub(crate) implied: HashSet<Vec<u8>>,
+}
+
+/// An open directory and its real depth below the root.
+#[derive(Clone)]
+struct Opened {
+    directory: Rc<OwnedFd>,
+    depth: usize,
 }
 
 pub(crate) fn show(path: &[u8]) -> String {
@@ -86,37 +96,73 @@ impl Tree {
 
     /// The folder at a normalized path, made with all above it where it is missing.
     pub(crate) fn folder(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Error> {
-        self.folder_through(path, LINKS_MAX)
+        self.folder_through(path, LINKS_MAX).map(|opened| opened.directory)
     }
 
-    fn folder_through(&mut self, path: &[u8], links: u32) -> Result<Rc<OwnedFd>, Error> {
+    fn folder_through(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
         if path.is_empty() {
-            return Ok(self.root.clone());
+            return Ok(Opened { directory: self.root.clone(), depth: 0 });
         }
-        if let Some(fd) = self.open.get(path) {
-            return Ok(fd.clone());
+        if let Some(opened) = self.open.get(path) {
+            return Ok(opened.clone());
         }
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let fd = match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), resolve) {
-            Ok(fd) => Rc::new(fd),
-            Err(Errno::NOENT) => self.make_implied(path, links)?,
+        let opened = match self.open_existing(path) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => self.make_implied(path, links)?,
             Err(cause) => return Err(wrong(path, "open its folder", cause)),
         };
+        // Chained symlinks make a tree deeper than any path of the archive.
+        if opened.depth > DEPTH_MAX {
+            return Err(Error::invalid(format!("{}: deeper than {DEPTH_MAX} directories", show(path))));
+        }
         if self.open.len() >= OPEN_MAX {
             self.open.clear();
         }
-        self.open.insert(path.to_vec(), fd.clone());
-        Ok(fd)
+        self.open.insert(path.to_vec(), opened.clone());
+        Ok(opened)
     }
 
-    fn make_implied(&mut self, path: &[u8], links: u32) -> Result<Rc<OwnedFd>, Error> {
+    /// Opens a directory that exists; through symlinks of the archive if need be.
+    fn open_existing(&self, path: &[u8]) -> rustix::io::Result<Option<Opened>> {
+        let plain = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let depth = path.iter().filter(|byte| **byte == b'/').count() + 1;
+        match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), plain) {
+            Ok(fd) => return Ok(Some(Opened { directory: Rc::new(fd), depth })),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => {}
+            Err(cause) => return Err(cause),
+        }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), resolve) {
+            Ok(fd) => Ok(Some(Opened { depth: self.depth(&fd)?, directory: Rc::new(fd) })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// Counts the directories between `directory` and the root, at most one more than are allowed.
+    fn depth(&self, directory: &OwnedFd) -> rustix::io::Result<usize> {
+        let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        let root = identity(&self.root)?;
+        let mut above = rustix::fs::openat(directory, c".", FOLDER, Mode::empty())?;
+        for depth in 0..=DEPTH_MAX {
+            if identity(&above)? == root {
+                return Ok(depth);
+            }
+            above = rustix::fs::openat(&above, c"..", FOLDER, Mode::empty())?;
+        }
+        Ok(DEPTH_MAX + 1)
+    }
+
+    fn make_implied(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
         let (above, name) = split(path);
-        let parent = self.folder_through(above, links)?;
+        let Opened { directory: parent, depth } = self.folder_through(above, links)?;
         match rustix::fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => {
                 self.implied.insert(path.to_vec());
                 let fd = rustix::fs::openat(&*parent, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-                fd.map(Rc::new).map_err(|cause| wrong(path, "open the new folder", cause))
+                let fd = fd.map_err(|cause| wrong(path, "open the new folder", cause))?;
+                Ok(Opened { directory: Rc::new(fd), depth: depth + 1 })
             }
             // A symlink to a folder that is in a lower layer only: what is under it belongs where it points.
             Err(Errno::EXIST) if links > 0 => {
@@ -132,7 +178,7 @@ impl Tree {
     /// Takes away what is at `name`, a whole folder too. Cached folders are forgotten: they may be gone.
     pub(crate) fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
         self.open.clear();
-        remove_tree(parent.as_fd(), name)
+        directory_tree::remove(parent.as_fd(), &CString::new(name).map_err(|_| Errno::INVAL)?)
     }
 }
 
@@ -160,30 +206,13 @@ pub(crate) fn wrong(path: &[u8], what: &str, cause: Errno) -> Error {
     }
 }
 
-/// Removes a file or a folder with all that is in it, never following a link. A missing one is fine.
-pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<()> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        Err(error) => return Err(error),
-    }
-    if let Ok(()) = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        return Ok(());
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            remove_tree(folder.as_fd(), entry.file_name())?;
-        }
-    }
-    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-}
-
-/// [`remove_tree`] of a path of our own.
+/// Removes a file, or a directory with everything below it, on our own path `path`. Succeeds if there is none.
+///
+/// # Errors
+/// As [`directory_tree::remove`].
 pub(crate) fn remove_path(path: &Path) -> rustix::io::Result<()> {
-    remove_tree(rustix::fs::CWD, path)
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    directory_tree::remove(rustix::fs::CWD, &path)
 }
 
 /// Type of what is at `name`, not followed.

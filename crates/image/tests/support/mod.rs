@@ -8,6 +8,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+pub mod server;
+
 use image::{Digest, Registries, Store};
 use serde_json::{Value, json};
 
@@ -270,4 +272,58 @@ pub fn tree(dir: &Path) -> Vec<String> {
     walk(dir, dir, &mut all);
     all.sort();
     all
+}
+
+/// An OCI layout in a tar with this one image, which it names `name`.
+pub fn archive(image: &TestImage, name: &str) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, bytes: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, path, bytes).unwrap();
+    };
+    let (config, manifest) = (image.config(), serde_json::to_vec(&image.manifest()).unwrap());
+    let blobs = image.layers.iter().map(|layer| &layer.blob).chain([&config, &manifest]);
+    blobs.for_each(|blob| add(&format!("blobs/sha256/{}", Digest::of(blob).hex()), blob));
+    let index = json!({"schemaVersion": 2, "manifests": [{
+        "mediaType": image.manifest()["mediaType"], "digest": Digest::of(&manifest), "size": manifest.len(),
+        "annotations": {"io.containerd.image.name": name},
+    }]});
+    add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#);
+    add("index.json", &serde_json::to_vec(&index).unwrap());
+    tar.into_inner().unwrap()
+}
+
+/// Imports the image under this name.
+pub async fn load(store: &Store, image: &TestImage, name: &str) -> image::Image {
+    store.import(&mut &archive(image, name)[..]).await.unwrap().remove(0)
+}
+
+/// Waits until the condition holds; fails after a minute.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !holds() {
+        assert!(std::time::Instant::now() < deadline, "not within a minute: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Changes the index's notes on its last opening.
+pub fn set_meta(dir: &Path, values: &[(&str, &str)]) {
+    let db = redb::Database::open(dir.join("index.redb")).unwrap();
+    let write = db.begin_write().unwrap();
+    let table = redb::TableDefinition::<&str, &str>::new("meta");
+    for (key, value) in values {
+        write.open_table(table).unwrap().insert(*key, *value).unwrap();
+    }
+    write.commit().unwrap();
+}
+
+/// Makes a closed store one that lost its power in an earlier boot.
+pub fn unclean_boot(dir: &Path) {
+    set_meta(dir, &[("boot", "another"), ("closed", "no")]);
 }

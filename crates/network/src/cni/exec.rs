@@ -192,7 +192,8 @@ impl Programs {
         let program = self.find(kind).map_err(Run::Other)?;
         let input = serde_json::to_vec(config).map_err(|e| Run::Other(e.to_string()))?;
         let paths = std::env::join_paths(&self.folders).map_err(|e| Run::Other(e.to_string()))?;
-        let spawned = Command::new(&program)
+        let mut starting = Command::new(&program);
+        starting
             .env("CNI_COMMAND", command)
             .env("CNI_PATH", paths)
             .envs(about.environment.iter().map(|(key, value)| (key, value)))
@@ -200,8 +201,10 @@ impl Programs {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn();
+            .kill_on_drop(true);
+        // It returns when the program was read from its disk.
+        let spawned = tokio::task::spawn_blocking(move || starting.spawn()).await;
+        let spawned = spawned.unwrap_or_else(|bug| Err(std::io::Error::other(bug)));
         let mut child = spawned.map_err(|e| Run::Other(format!("{}: {e}", program.display())))?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let limit = if command == "ADD" { self.limits.add } else { self.limits.other };

@@ -94,8 +94,10 @@ impl Leases {
     /// Gives back what belongs to no one: also a lease that a crash left without an owner.
     pub(crate) fn release_unless(&self, owns: impl Fn(&str) -> bool) -> Result<(), Error> {
         let _lock = self.lock()?;
-        for (address, _) in self.all()? {
-            self.remove(address, |has| !owns(has))?;
+        for (address, owner) in self.all()? {
+            if !owns(&owner) {
+                self.remove(address, |has| !owns(has))?;
+            }
         }
         Ok(())
     }

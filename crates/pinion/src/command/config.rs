@@ -26,7 +26,10 @@ enum What {
     Check {
         /// The file [default: /etc/pinion/config.toml]
         file: Option<PathBuf>,
-        /// What a daemon that is to give way asks of its successor: to speak this version to the monitor
+        /// What a daemon that is to give way asks of its successor: to read these versions of formats
+        #[arg(long, hide = true, value_name = "NAME=VERSION", value_parser = format)]
+        understands: Vec<(String, u64)>,
+        /// As a daemon asked before there was `--understands`
         #[arg(long, hide = true, value_name = "MAJOR")]
         contract: Option<u32>,
     },
@@ -56,11 +59,11 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
     match args.what {
         What::Default if json => output::json(&loaded(Layers::of_text("", ""))?.0)?,
         What::Default => output::line(DEFAULT.trim_end())?,
-        What::Check { file, contract } => {
-            let (own, _) = pod::MONITOR_CONTRACT;
-            if let Some(other) = contract.filter(|major| *major != own) {
-                let why = "run a daemon of that version until its containers are gone";
-                return Err(Failure::new(format!("speaks contract {own} to the monitor, which speaks {other}: {why}")));
+        What::Check { file, mut understands, contract } => {
+            understands.extend(contract.map(|major| ("monitor-contract".to_owned(), major.into())));
+            for (name, version) in &understands {
+                let hint = "run a daemon of the version that wrote it until its containers are gone";
+                pod::understands(name, *version).map_err(|why| Failure::new(format!("{why}; {hint}")))?;
             }
             let checked = loaded(Layers::load(file.as_deref()));
             if !json {
@@ -85,6 +88,12 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
         What::Reload => return Ok(Some(Asked::Reload)),
     }
     Ok(None)
+}
+
+/// `records=1`
+fn format(text: &str) -> Result<(String, u64), String> {
+    let (name, version) = text.split_once('=').ok_or("it is not NAME=VERSION")?;
+    Ok((name.to_owned(), version.parse().map_err(|_| format!("{version:?} is no version"))?))
 }
 
 /// Has the daemon answer.

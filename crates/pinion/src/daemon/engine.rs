@@ -43,6 +43,10 @@ pub(super) fn changeable(config: &Config) -> pod::Changeable {
             max_layer_bytes: Some(registries.max_layer_bytes),
             config_dir: Some(registries.config_dir.clone()),
             auth_file: registries.auth_file.clone(),
+            transfers: pod::Transfers {
+                bytes_per_second: registries.min_bytes_per_second,
+                ..pod::Transfers::default()
+            },
         },
         netns_pool: config.network.pool,
         cdi_dirs: config.cdi.dirs.clone(),

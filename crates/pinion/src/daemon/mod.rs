@@ -68,11 +68,15 @@ pub(crate) fn serve(source: Source) -> Result<(), Failure> {
     let loaded = source.load().map_err(|error| Failure::daemon(error.to_string()))?;
     let log = logging::start(&loaded.0.log)?;
     let config = loaded.0.clone();
-    let start = Start { source, loaded, log, handed };
-    match on_threads(&config, async |monitor| run(start, monitor).await)? {
-        Ended::Over => Ok(()),
-        Ended::GivesWay(listener) => Err(reexec::become_installed(&listener)),
-    }
+    let start = Start { source, loaded, log: log.clone(), handed };
+    let ended = on_threads(&config, async |monitor| run(start, monitor).await);
+    log.finish();
+    let failure = match ended {
+        Ok(Ended::Over) => return Ok(()),
+        Ok(Ended::GivesWay(listener)) => reexec::become_installed(&listener),
+        Err(failure) => failure,
+    };
+    Err(log.last_words(&failure))
 }
 
 /// Takes away all that a daemon with this configuration made. It must have ended.

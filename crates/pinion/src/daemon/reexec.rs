@@ -22,6 +22,9 @@ use crate::Failure;
 /// How long the new program may take to check the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What a program ends with that does not know an argument (clap).
+const WRONG_ARGUMENTS: i32 = 2;
+
 /// What `pinion config check` says of a configuration that holds.
 pub(crate) const VALID: &str = "valid";
 
@@ -40,7 +43,8 @@ fn installed() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the installed program starts, understands the configuration, and speaks to the monitor that runs.
+/// Whether the installed program starts, understands the configuration, reads every format that this daemon wrote, and speaks
+/// to the monitor that runs.
 pub(super) async fn check(source: &Source) -> Result<(), String> {
     ask(&installed()?, source.file.as_deref()).await
 }
@@ -48,7 +52,7 @@ pub(super) async fn check(source: &Source) -> Result<(), String> {
 /// A program that ends well and says something else is none of ours: executed, it would end in the daemon's place.
 async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
     let mut command = tokio::process::Command::new(program);
-    command.args(["config", "check", "--contract", &pod::MONITOR_CONTRACT.0.to_string()]);
+    command.args(["config", "check"]).args(formats());
     command.args(file).stdin(Stdio::null()).kill_on_drop(true);
     let told = format!("check {}", program.display());
     match timeout(PATIENCE, command.output()).await {
@@ -56,12 +60,23 @@ async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
         Ok(Ok(output)) if output.status.success() => Err(format!("{told}: it is no pinion; this daemon goes on")),
         Ok(Ok(output)) => {
             let said: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(1000).collect();
+            if output.status.code() == Some(WRONG_ARGUMENTS) {
+                return Err(format!(
+                    "{told}: it is too old to report which formats it reads ({}); this daemon goes on",
+                    said.lines().next().unwrap_or_default()
+                ));
+            }
             let said = if said.is_empty() { said } else { format!(": {said}") };
             Err(format!("{told}: {}{said}; this daemon goes on", output.status))
         }
         Ok(Err(error)) => Err(format!("{told}: {error}; this daemon goes on")),
         Err(_) => Err(format!("{told}: no answer within {} s; this daemon goes on", PATIENCE.as_secs())),
     }
+}
+
+/// `--understands records=1 …`
+fn formats() -> impl Iterator<Item = String> {
+    pod::FORMATS.iter().flat_map(|format| ["--understands".to_owned(), format!("{}={}", format.name, format.version)])
 }
 
 /// Executes the installed program with this program's arguments. Returns only with the reason why not.
@@ -95,13 +110,18 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
             path
         };
-        let major = pod::MONITOR_CONTRACT.0;
-        let good = format!("#!/bin/sh\n[ \"$*\" = 'config check --contract {major} /c.toml' ] && echo valid\n");
+        let asked = formats().collect::<Vec<_>>().join(" ");
+        assert!(asked.contains("--understands records="), "{asked}");
+        let good = format!("#!/bin/sh\n[ \"$*\" = 'config check {asked} /c.toml' ] && echo valid\n");
         ask(&program("good", &good), Some(Path::new("/c.toml"))).await.expect("taken");
         for (program, why) in [
             (PathBuf::from("/bin/true"), "it is no pinion"),
             (PathBuf::from("/bin/false"), "exit status: 1;"),
             (program("garbage", "garbage"), "Exec format error"),
+            (
+                program("older", "#!/bin/sh\necho 'unexpected argument' >&2; exit 2\n"),
+                "too old to report which formats",
+            ),
             (program("newer", "#!/bin/sh\necho speaks another contract >&2; exit 1\n"), ": speaks another contract;"),
             (dir.path().join("absent"), "No such file"),
         ] {

@@ -1,7 +1,7 @@
 use std::{
     fs::{self, DirBuilder, Permissions},
     os::unix::{
-        fs::{DirBuilderExt, PermissionsExt},
+        fs::{DirBuilderExt, FileTypeExt, PermissionsExt},
         net::UnixListener,
     },
     path::Path,
@@ -19,9 +19,8 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(|e| wrong("make the folder of", e))?;
     }
+    remove_unpublished(path);
     let fresh = path.with_extension(format!("{}", std::process::id()));
-    // Left by a daemon of the same pid that died right here.
-    let _ = fs::remove_file(&fresh);
     let listener = UnixListener::bind(&fresh).map_err(|e| wrong("bind", e))?;
     let published = fs::set_permissions(&fresh, Permissions::from_mode(0o600)).and_then(|()| fs::rename(&fresh, path));
     if let Err(error) = published {
@@ -29,6 +28,19 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
         return Err(wrong("publish", error));
     }
     Ok(listener)
+}
+
+/// Removes sockets of daemons that were killed between bind and rename: `<path without extension>.<pid>`. The lock says that
+/// no other daemon is between the two.
+fn remove_unpublished(path: &Path) {
+    let entries = path.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    for entry in entries.map(|entry| entry.path()) {
+        let pid = entry.extension().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
+        let is_socket = fs::symlink_metadata(&entry).is_ok_and(|about| about.file_type().is_socket());
+        if entry.file_stem() == path.file_stem() && pid.is_some() && is_socket {
+            let _ = fs::remove_file(&entry);
+        }
+    }
 }
 
 /// For requests. The listener stays with the caller: as long as anybody holds it, who connects waits and is not refused.
@@ -60,6 +72,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("run/x.sock");
         drop(listen(&path).expect("first"));
+        // As a daemon leaves it that is killed before it publishes its socket.
+        drop(UnixListener::bind(dir.path().join("run/x.4194305")).expect("unpublished"));
         UnixStream::connect(&path).expect_err("nobody listens");
         let _listener = listen(&path).expect("second");
         UnixStream::connect(&path).expect("somebody listens");

@@ -2,12 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::{signal::unix::Signal, task::JoinSet, time::timeout};
+use tokio::{signal::unix::Signal, task::JoinSet};
 
 use super::{config::MonitorUpgrade, live::Live, notify, reload};
 
-/// How long the engine may take to say how it is before the service manager hears nothing.
-const ALIVE: Duration = Duration::from_secs(10);
 /// How often the line of status is told where no watchdog wants it more often.
 const STATUS: Duration = Duration::from_secs(60);
 
@@ -15,7 +13,8 @@ const STATUS: Duration = Duration::from_secs(60);
 pub(super) fn spawn(live: &Arc<Live>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(reload::on_request(Arc::clone(live), hangup));
-    tasks.spawn(signs_of_life(Arc::clone(live)));
+    tasks.spawn(signs_of_life());
+    tasks.spawn(status_line(Arc::clone(live)));
     if live.config().upgrade.monitor == MonitorUpgrade::Auto {
         tasks.spawn(upgrade_monitor(Arc::clone(live), monitor));
     }
@@ -31,17 +30,25 @@ async fn upgrade_monitor(live: Arc<Live>, program: PathBuf) {
     }
 }
 
-/// Tells the service manager that the daemon is alive, as long as its engine answers.
-async fn signs_of_life(live: Arc<Live>) {
+/// Reports to the service manager that tasks are run. Nothing that a container, a disk or the monitor can delay is asked
+/// here: `Status` and `pinion info` report those.
+async fn signs_of_life() {
+    let Some(wanted) = notify::watchdog() else { return };
+    loop {
+        notify::alive();
+        tokio::time::sleep(wanted / 3).await;
+    }
+}
+
+/// Keeps the line of `systemctl status`.
+async fn status_line(live: Arc<Live>) {
     let every = notify::watchdog().map_or(STATUS, |wanted| wanted / 3);
     loop {
-        if let Ok(status) = timeout(ALIVE, live.engine.status()).await {
-            notify::alive();
-            let (pods, containers) = (live.engine.sandboxes().len(), live.engine.containers().len());
-            let trouble = [status.runtime, status.network].into_iter().find(|part| !part.ready);
-            let trouble = trouble.map_or_else(String::new, |part| format!("; {}: {}", part.reason, part.message));
-            notify::status(&format!("{pods} pods, {containers} containers{trouble}"));
-        }
+        let status = live.engine.status().await;
+        let (pods, containers) = (live.engine.sandboxes().len(), live.engine.containers().len());
+        let trouble = [status.runtime, status.network].into_iter().find(|part| !part.ready);
+        let trouble = trouble.map_or_else(String::new, |part| format!("; {}: {}", part.reason, part.message));
+        notify::status(&format!("{pods} pods, {containers} containers{trouble}"));
         tokio::time::sleep(every).await;
     }
 }

@@ -89,7 +89,11 @@ pub(crate) struct Journal {
 impl Journal {
     /// Maps a journal, new (empty) or left by another process.
     pub(crate) fn map(file: OwnedFd) -> io::Result<Self> {
-        let mut journal = Self { memory: SharedMemory::map(file, LENGTH)? };
+        Self::of(SharedMemory::map(file, LENGTH)?)
+    }
+
+    fn of(memory: SharedMemory) -> io::Result<Self> {
+        let mut journal = Self { memory };
         match journal.word(AT_MAGIC) {
             MAGIC => {}
             0 => journal.memory.publish(AT_MAGIC, MAGIC),
@@ -153,24 +157,28 @@ impl Journal {
 
     /// The batch that is on its way, if any. What another process left is checked before it is believed.
     pub(crate) fn pending(&self) -> io::Result<Option<(Phase, Entry)>> {
-        let invalid = |what: &str| io::Error::other(format!("journal: {what}"));
-        let phase = Phase::from_word(self.word(AT_PHASE)).ok_or_else(|| invalid("unknown phase"))?;
-        if phase == Phase::Idle {
-            return Ok(None);
+        parse(&self.memory.bytes()[..HEADER])
+    }
+
+    /// Reads whose batch is on its way in a journal file, without the lock that its writer holds: true only of a writer that
+    /// runs no longer, be it that the kernel cannot end it yet. `None`: it is idle, or was never used.
+    pub(crate) fn look(file: &OwnedFd) -> io::Result<Option<Entry>> {
+        let mut header = [0; HEADER];
+        let mut filled = 0;
+        while filled < HEADER {
+            match rustix::io::pread(file, &mut header[filled..], filled as u64) {
+                Ok(0) => return Ok(None),
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
-        let (length, name) = (self.word(AT_LENGTH) as usize, self.word(AT_NAME_LENGTH) as usize);
-        if length > BATCH || name > NAME_MAX {
-            return Err(invalid("lengths beyond its own"));
-        }
-        let name = &self.memory.bytes()[AT_NAME..AT_NAME + name];
-        let container = String::from_utf8(name.to_vec()).map_err(|_| invalid("a container id that is no text"))?;
-        let stream = StreamKind::from_word(self.word(AT_STREAM)).ok_or_else(|| invalid("unknown stream"))?;
-        let log = (self.word(AT_HAS_LOG) != 0).then(|| LogPosition {
-            device: self.long(AT_DEVICE),
-            inode: self.long(AT_INODE),
-            size: self.long(AT_SIZE),
-        });
-        Ok(Some((phase, Entry { container, stream, log, length })))
+        Ok(parse(&header)?.map(|(_, entry)| entry))
+    }
+
+    /// Maps a journal once the process that has it has ended, however long that takes.
+    pub(crate) fn map_when_free(file: OwnedFd) -> io::Result<Self> {
+        Self::of(SharedMemory::map_when_free(file, LENGTH)?)
     }
 
     fn describe(&mut self, entry: &Entry) {
@@ -192,10 +200,39 @@ impl Journal {
     }
 
     fn word(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(std::array::from_fn(|i| self.memory.bytes()[at + i]))
+        word(self.memory.bytes(), at)
     }
+}
 
-    fn long(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(std::array::from_fn(|i| self.memory.bytes()[at + i]))
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// The batch that a header describes.
+fn parse(header: &[u8]) -> io::Result<Option<(Phase, Entry)>> {
+    let invalid = |what: &str| io::Error::other(format!("journal: {what}"));
+    if word(header, AT_MAGIC) == 0 {
+        return Ok(None);
     }
+    let phase = Phase::from_word(word(header, AT_PHASE)).ok_or_else(|| invalid("unknown phase"))?;
+    if phase == Phase::Idle {
+        return Ok(None);
+    }
+    let (length, name) = (word(header, AT_LENGTH) as usize, word(header, AT_NAME_LENGTH) as usize);
+    if length > BATCH || name > NAME_MAX {
+        return Err(invalid("lengths beyond its own"));
+    }
+    let name = &header[AT_NAME..AT_NAME + name];
+    let container = String::from_utf8(name.to_vec()).map_err(|_| invalid("a container id that is no text"))?;
+    let stream = StreamKind::from_word(word(header, AT_STREAM)).ok_or_else(|| invalid("unknown stream"))?;
+    let log = (word(header, AT_HAS_LOG) != 0).then(|| LogPosition {
+        device: long(header, AT_DEVICE),
+        inode: long(header, AT_INODE),
+        size: long(header, AT_SIZE),
+    });
+    Ok(Some((phase, Entry { container, stream, log, length })))
 }

@@ -4,8 +4,8 @@
 use std::io::{self, IoSlice};
 
 use rustix::{
-    fd::OwnedFd,
-    fs::{FileType, fstat, ftruncate},
+    fd::{AsRawFd, OwnedFd},
+    fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, ftruncate, open},
 };
 
 use super::{
@@ -14,40 +14,52 @@ use super::{
 };
 use crate::stream::StreamKind;
 
-/// Output that did not reach the log.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Dropped {
-    pub(crate) message: String,
+/// Output that did not reach the log: outlives the process that writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Loss {
     /// Bytes since the container began.
     pub(crate) total: u64,
+    /// Dropped bytes that the log does not know of yet, and why.
+    pub(crate) unwritten: Option<(u64, String)>,
+    /// The total at which the daemon is told again: doubling, so that a full disk is no flood of events.
+    pub(crate) tell_at: u64,
 }
 
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    pub(crate) file: Option<OwnedFd>,
-    pub(crate) total: u64,
-    /// Dropped bytes that the log does not know of yet, and why.
-    pub(crate) unwritten: Option<(u64, String)>,
-    /// What the daemon does not know of yet.
-    pub(crate) news: Option<Dropped>,
-    /// The total at which the daemon is told again: doubling, so that a full disk is no flood of events.
-    pub(crate) tell_at: u64,
+    file: Option<OwnedFd>,
+    /// Why there is no file, where there is a log.
+    missing: Option<String>,
+    loss: Loss,
+    /// The monitor does not know of the loss yet; with a message, neither does the daemon.
+    news: Option<Option<String>>,
 }
 
 impl Sink {
-    /// `None`: output is only for those who attach.
-    pub(crate) fn new(file: Option<OwnedFd>) -> Self {
-        Self { file, ..Self::default() }
+    /// `None`: output is only for those who attach. A file of `O_PATH` is opened here.
+    pub(crate) fn new(file: Option<OwnedFd>, loss: Loss) -> Self {
+        let mut sink = Self { loss, ..Self::default() };
+        if let Some(file) = file {
+            sink.open(file);
+        }
+        sink
+    }
+
+    fn open(&mut self, file: OwnedFd) {
+        (self.file, self.missing) = match writable(file) {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(format!("open the log: {error}"))),
+        };
     }
 
     /// Continues in another file.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
-        self.file = Some(file);
-        self.tell_at = 0;
+        self.open(file);
+        self.loss.tell_at = 0;
     }
 
-    /// The file, for `Inventory`.
+    /// The file.
     pub(crate) fn file(&self) -> Option<&OwnedFd> {
         self.file.as_ref()
     }
@@ -62,11 +74,16 @@ impl Sink {
 
     /// Writes these pieces of `data`, all or none: what a full disk cut off is taken back.
     pub(crate) fn write(&mut self, at: (Option<LogPosition>, StreamKind), data: &[u8], pieces: &[Piece]) {
-        let Some(file) = &self.file else { return };
+        let Some(file) = &self.file else {
+            if let Some(why) = self.missing.clone() {
+                self.drop_bytes(pieces.last().map_or(0, |p| p.end) as u64, why);
+            }
+            return;
+        };
         let now = crate::clock::realtime();
         let full = Prefix::new(now, at.1);
         let partial = full.partial();
-        let notice = self.unwritten.as_ref().map(|(bytes, why)| notice(now, *bytes, why));
+        let notice = self.loss.unwritten.as_ref().map(|(bytes, why)| notice(now, *bytes, why));
         let mut slices = Vec::with_capacity(pieces.len() * 3 + 1);
         slices.extend(notice.iter().map(|text| IoSlice::new(text)));
         for piece in pieces {
@@ -77,7 +94,11 @@ impl Sink {
             }
         }
         match write_whole(file, &mut slices) {
-            Ok(()) => self.unwritten = None,
+            Ok(()) => {
+                if self.loss.unwritten.take().is_some() {
+                    self.news.get_or_insert(None);
+                }
+            }
             Err(error) => {
                 if let Some(position) = at.0 {
                     let _ = ftruncate(file, position.size);
@@ -96,20 +117,30 @@ impl Sink {
         Ok(())
     }
 
-    /// What the daemon shall be told, once.
-    pub(crate) fn take_news(&mut self) -> Option<Dropped> {
-        self.news.take()
+    /// What the monitor shall know, once; and what the daemon shall be told with it.
+    pub(crate) fn take_news(&mut self) -> Option<(Loss, Option<String>)> {
+        self.news.take().map(|message| (self.loss.clone(), message))
     }
 
     fn drop_bytes(&mut self, bytes: u64, message: String) {
-        self.total += bytes;
-        let before = self.unwritten.take().map_or(0, |(bytes, _)| bytes);
-        self.unwritten = Some((before + bytes, message.clone()));
-        if self.total >= self.tell_at {
-            self.tell_at = self.total * 2;
-            self.news = Some(Dropped { message, total: self.total });
+        let loss = &mut self.loss;
+        loss.total += bytes;
+        let before = loss.unwritten.take().map_or(0, |(bytes, _)| bytes);
+        loss.unwritten = Some((before + bytes, message.clone()));
+        if loss.total >= loss.tell_at {
+            loss.tell_at = loss.total * 2;
+            self.news = Some(Some(message));
         }
     }
+}
+
+/// The file itself, where this is a mere place.
+fn writable(file: OwnedFd) -> io::Result<OwnedFd> {
+    if !fcntl_getfl(&file)?.contains(OFlags::PATH) {
+        return Ok(file);
+    }
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?)
 }
 
 fn notice(now: u64, bytes: u64, why: &str) -> Vec<u8> {

@@ -10,9 +10,9 @@ use crate::{
     child::{Child, Stage},
     failure::{invalid, system},
     hooks,
+    log_writer::order::End,
     monitor::Monitor,
-    output::Output,
-    process::start_time,
+    process::{in_user_namespace, start_time},
     programs::Filter,
     token::Token,
 };
@@ -27,7 +27,14 @@ impl Monitor {
         self.check_new(&holding.id)?;
         let what = format!("adopt container {}", holding.id);
         let mut output = output(holding.log, attachments).map_err(|e| system(format!("{what}: its output"), e))?;
-        self.recover(&holding.id, &mut output);
+        if let Some(place) = self.journals.place_of(&holding.id) {
+            // Its last batch must be recovered before anything else of it is moved: by the same process.
+            output.place = place;
+        }
+        output.recover = self.journals.take(&holding.id);
+        if matches!(holding.state, HoldingState::Exited(_)) {
+            output.end(End::Final);
+        }
         let filter = match attachments.take(Role::Seccomp) {
             Some(file) => Filter::Known(Some(self.programs.read(&file)?)),
             None => Filter::Unknown,
@@ -56,10 +63,12 @@ impl Monitor {
                 held
             }),
             pod_init: holding.state == HoldingState::PodInit,
+            user_namespace: holding.user_namespace.unwrap_or_else(|| in_user_namespace(holding.pid)),
+            hooks_time: hooks::UNKNOWN_TIME,
             stage,
             warnings: Vec::new(),
             deletes: Vec::new(),
-            removals: 0,
+            removing: false,
             id: holding.id,
             sandbox: holding.sandbox,
             cgroup: holding.cgroup,
@@ -68,32 +77,23 @@ impl Monitor {
         Ok(Some(Reply::Done))
     }
 
-    /// What was on its way when the other monitor died.
-    fn recover(&mut self, id: &str, output: &mut Output) {
-        let Output { streams, sink, line_max, .. } = output;
-        let fifo =
-            |kind| streams.iter().find(|stream| stream.kind == kind).and_then(|stream| stream.fd.try_clone().ok());
-        self.journals.recover(id, fifo, sink, *line_max);
-    }
-
     fn take_over(&mut self, child: Child, what: &str) {
         let serial = self.next_serial();
         let watched = child
-            .output
-            .watch(&self.epoll, serial)
-            .and_then(|()| child.nascent().map_or(Ok(()), |n| self.epoll.watch(n.sync(), Token::Sync(serial))))
+            .nascent()
+            .map_or(Ok(()), |n| self.epoll.watch(n.sync(), Token::Sync(serial)))
             .and_then(|()| child.pidfd().map_or(Ok(()), |pidfd| self.epoll.watch(pidfd, Token::Pidfd(serial))));
         if let Err(error) = watched {
             eprintln!("pinmon: {what}: watch it: {error}");
         }
         let (ended, lost) = (child.has_ended(), child.pidfd().is_none());
         self.containers.insert(serial, child);
+        self.hand_over(serial);
         if !ended && lost {
             // No process of that number and start time is there: how it ended is not known.
             self.process_ended(serial, crate::process::End::UNKNOWN);
         } else {
             self.ended_elsewhere(serial, 0);
-            self.move_output(serial, false);
         }
     }
 }

@@ -6,7 +6,6 @@ use crate::{
     failure::{no_container, state, system},
     monitor::Monitor,
     stream::StreamKind,
-    token::Token,
 };
 
 impl Monitor {
@@ -22,14 +21,11 @@ impl Monitor {
             let failed = |e| system(format!("attach to container {id}"), e);
             let flags = rustix::fs::fcntl_getfl(&pipe).map_err(failed)?;
             rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(failed)?;
-            let tap =
-                child.output.taps.add(kind, pipe).ok_or_else(|| state("attach to", id, "too many are attached"))?;
-            let watched = self.epoll.watch_room(tap.pipe(), Token::Tap(serial, tap.number));
-            watched.map_err(|e| system(format!("attach to container {id}: watch the pipe"), e))?;
+            if !child.output.tap(kind, pipe) {
+                return Err(state("attach to", id, "too many are attached"));
+            }
         }
-        // What waits for the end of its line is for them too.
-        self.timers.after(std::time::Duration::ZERO, crate::timer::Timer::Rest(serial, StreamKind::Stdout.word()));
-        self.timers.after(std::time::Duration::ZERO, crate::timer::Timer::Rest(serial, StreamKind::Stderr.word()));
+        self.hand_over(serial);
         Ok(Some(Reply::Done))
     }
 }

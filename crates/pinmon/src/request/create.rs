@@ -1,7 +1,9 @@
 use std::{collections::BTreeMap, rc::Rc};
 
+use cgroup::Nesting;
 use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, Create, Failure, FailureKind, HeldHooks, LogOptions, Role};
+use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 
 use super::Answer;
@@ -10,16 +12,21 @@ use crate::{
     connection::Asked,
     failure::{invalid, of_container, system},
     hooks,
-    log::{journal::BATCH, sink::Sink},
+    log::journal::BATCH,
     monitor::Monitor,
     output::Output,
     process::start_time,
     programs::Filter,
+    setup::SETUP_DEADLINE,
     stream::StreamKind,
+    timer::Timer,
     token::Token,
 };
 
 const ID_MAX: usize = 128;
+/// Groups that a container may make below its own (v2), those of its commands among them: enough for an init system or a
+/// nested container engine, and a removal of some tenths of a second.
+pub(super) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
 /// Shortest piece of a line that may be asked for: shorter ones would be more prefix than text.
 const LINE_MIN: usize = 64;
 
@@ -38,7 +45,12 @@ impl Monitor {
         let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         if let Some(process) = &mut spec.process {
             process.oom_score_adj.get_or_insert(self.inherit.oom_score_adj);
+            self.inherit.restore_files(process);
         }
+        inputs.invocation.nesting = Some(NESTING);
+        let user_namespace =
+            spec.has_namespace(NamespaceType::User) || inputs.namespaces.contains_key(&NamespaceType::User);
+        let hooks_time = hooks::time_inside(&spec);
         let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
         let child = Child {
             id,
@@ -54,12 +66,14 @@ impl Monitor {
             filter: Filter::Known(filter),
             hooks: held,
             pod_init: false,
+            user_namespace,
+            hooks_time,
             stage: Stage::Changing,
             warnings: plan.warnings().to_vec(),
             deletes: Vec::new(),
-            removals: 0,
+            removing: false,
         };
-        self.clone_child(asked, child, plan, &spec)?;
+        self.clone_child(asked, child, plan)?;
         Ok(None)
     }
 
@@ -112,23 +126,15 @@ impl Monitor {
         Ok(Some(self.programs.share(program)))
     }
 
-    /// Makes the cgroup, clones, and waits for what the child says.
-    pub(super) fn clone_child(
-        &mut self,
-        asked: Asked,
-        mut child: Child,
-        plan: Plan,
-        spec: &oci::Spec,
-    ) -> Result<(), Failure> {
+    /// Makes the cgroup and clones; what the child sends is waited for in the loop.
+    pub(super) fn clone_child(&mut self, asked: Asked, mut child: Child, plan: Plan) -> Result<(), Failure> {
         let what = format!("create container {}", child.id);
         let nascent = container::create(&self.trees, plan).map_err(|e| of_container(&what, &e))?;
-        if let Some(process) = &spec.process {
-            self.inherit.restore_files(nascent.pid, process);
-        }
         child.pid = nascent.pid;
         child.start_time = start_time(nascent.pid).unwrap_or(0);
         let serial = self.next_serial();
         let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
+        self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::SetUp(serial));
         child.stage = Stage::Setting(nascent, asked);
         self.containers.insert(serial, child);
         if let Err(error) = watched {
@@ -145,7 +151,7 @@ impl Monitor {
 /// The monitor's ends of the container's output, and its log.
 pub(super) fn output(log: LogOptions, attachments: &mut Attachments) -> std::io::Result<Output> {
     let line_max = (log.line_max as usize).clamp(LINE_MIN, BATCH - 1);
-    let mut output = Output { sink: Sink::new(attachments.take(Role::Log)), line_max, ..Output::default() };
+    let mut output = Output::new(attachments.take(Role::Log), line_max);
     for (role, kind) in [
         (Role::StdoutRead, StreamKind::Stdout),
         (Role::StderrRead, StreamKind::Stderr),

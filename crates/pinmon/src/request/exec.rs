@@ -7,12 +7,15 @@ use seccomp::Program;
 use super::{Answer, create::stdio};
 use crate::{
     child::{Child, Stage},
-    command::{Command, CommandStage},
+    clock,
+    command::{Command, CommandStage, DEADLINE, Held},
     connection::Asked,
     failure::{no_container, of_container, state, system},
     monitor::Monitor,
-    process::{has_seccomp, in_user_namespace, is_alive, is_ending, oom_score_adj},
+    process::{has_seccomp, is_alive, is_ending, oom_score_adj},
     programs::Filter,
+    removal::Then,
+    timer::Timer,
     token::Token,
 };
 
@@ -25,6 +28,9 @@ impl Monitor {
         }
         let attached = attachments.take(Role::Seccomp).map(|file| self.programs.read(&file)).transpose()?;
         let serial = self.find(&container).ok_or_else(|| no_container("exec in", &container))?;
+        if let Some(why) = self.too_many_commands(&container) {
+            return Err(state("exec in", &container, &why));
+        }
         let child = &self.containers[&serial];
         let (Stage::Running, Some(pidfd), Some(group)) = (&child.stage, child.pidfd(), child.group()) else {
             return Err(state("exec in", &container, "it is not running"));
@@ -34,26 +40,32 @@ impl Monitor {
         if process.oom_score_adj.is_none() {
             process.oom_score_adj = oom_score_adj(child.pid).or(Some(self.inherit.oom_score_adj));
         }
+        self.inherit.restore_files(&mut process);
         let what = format!("exec in container {container}");
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
-        let path = group.path().clone();
-        let user_namespace = in_user_namespace(child.pid);
-        let target = Target { init: pidfd, user_namespace, callers_mounts: false };
-        let nascent = container::exec(group, target, &process, stdio(attachments), filter.as_deref().map(Into::into))
-            .map_err(|e| {
-            self.remove_exec_group(&container, &id, &path);
-            self.exec_failure(&container, of_container(&what, &e))
-        })?;
-        self.inherit.restore_files(nascent.pid, &process);
+        let target = Target { init: pidfd, user_namespace: child.user_namespace, callers_mounts: false };
+        let filter = filter.as_deref().map(Into::into);
+        let nascent = match container::exec(group, target, &process, stdio(attachments), filter) {
+            Ok(nascent) => nascent,
+            Err(error) => {
+                self.remove_exec_group(&container, &id);
+                return Err(self.exec_failure(&container, of_container(&what, &error)));
+            }
+        };
         let serial = self.next_serial();
         let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
+        if let Err(error) = watched {
+            // Without events it is advanced when its process ends, which is now.
+            eprintln!("pinmon: {what}: watch its child: {error}");
+            let _ = nascent.group.kill();
+        }
         let (terminal, warnings) = (None, Vec::new());
         let stage = CommandStage::Setting(asked);
-        self.commands.insert(serial, Command { id, container, nascent, terminal, warnings, stage, failure: None });
-        if let Err(error) = watched {
-            eprintln!("pinmon: {what}: watch its child: {error}");
-            let _ = self.commands[&serial].nascent.group.kill();
-        }
+        let deadline = clock::monotonic() + DEADLINE;
+        self.timers.at(deadline, Timer::Command(serial));
+        let held = Held::Process(Box::new(nascent));
+        self.commands
+            .insert(serial, Command { id, container, held, terminal, warnings, stage, deadline, failure: None });
         Ok(None)
     }
 
@@ -67,11 +79,11 @@ impl Monitor {
         state("exec in", container, &format!("it ended meanwhile ({})", failure.message))
     }
 
-    fn remove_exec_group(&self, container: &str, id: &str, path: &cgroup::GroupPath) {
+    /// Where the container put something into it before it could be used.
+    fn remove_exec_group(&mut self, container: &str, id: &str) {
         let group = self.find(container).and_then(|serial| self.containers[&serial].group()?.open_exec_group(id).ok());
-        match group {
-            Some(group) => self.remove_group(group),
-            None => eprintln!("pinmon: remove cgroup {}: it cannot be opened", path.as_str()),
+        if let Some(group) = group {
+            self.remove_group(group, Then::Nothing);
         }
     }
 }

@@ -3,7 +3,6 @@ use rustix::{fd::BorrowedFd, io::Errno};
 
 use super::Answer;
 use crate::{
-    command::CommandStage,
     failure::{invalid, no_container, system},
     monitor::Monitor,
 };
@@ -32,10 +31,10 @@ impl Monitor {
                 let serial = self.find_command(id).ok_or_else(|| ended(&what))?;
                 let command = &self.commands[&serial];
                 match kill.scope {
-                    KillScope::All => signal_all(&what, &command.nascent.group, kill.signal)?,
-                    KillScope::Init if command.stage == CommandStage::Left => return Err(ended(&what)),
+                    KillScope::All => signal_all(&what, command.group(), kill.signal)?,
                     KillScope::Init => {
-                        signal_one(&what, std::os::fd::AsFd::as_fd(&command.nascent.pidfd), kill.signal)?;
+                        let nascent = command.nascent().ok_or_else(|| ended(&what))?;
+                        signal_one(&what, std::os::fd::AsFd::as_fd(&nascent.pidfd), kill.signal)?;
                     }
                 }
                 self.sweep_command(serial);

@@ -1,9 +1,11 @@
+use std::time::Duration;
+
 use container::{MadeNamespaces, OwnedNamespaces};
 use monitor_api::{Attachments, Failure, MakeNamespaces, Reply, Role};
 use oci::NamespaceType;
 
 use super::Answer;
-use crate::{connection::Asked, failure::of_container, monitor::Monitor, token::Token};
+use crate::{connection::Asked, failure::of_container, monitor::Monitor, timer::Timer, token::Token};
 
 /// A child that makes the namespaces of a pod, and who asked for them.
 pub(crate) struct Maker {
@@ -11,6 +13,8 @@ pub(crate) struct Maker {
     making: container::Making,
 }
 
+/// Longest that it may take: some milliseconds.
+const DEADLINE: Duration = Duration::from_secs(60);
 const WHAT: &str = "make the namespaces of a pod";
 
 impl Monitor {
@@ -29,6 +33,7 @@ impl Monitor {
         let watched = self.epoll.watch(making.line(), Token::Sync(serial));
         watched.map_err(|error| crate::failure::system(format!("{WHAT}: watch its maker"), error))?;
         self.makers.insert(serial, Maker { asked, making });
+        self.timers.after(DEADLINE, Timer::Maker(serial));
         Ok(None)
     }
 
@@ -41,6 +46,17 @@ impl Monitor {
             Err(error) => Err(of_container(WHAT, &error)),
         };
         self.maker_ended(serial, answer);
+    }
+
+    /// It took too long: its process is killed.
+    pub(crate) fn maker_due(&mut self, serial: u64) {
+        let Some(maker) = self.makers.get(&serial) else { return };
+        // Not reaped yet, or it would not be here.
+        if let Some(pid) = rustix::process::Pid::from_raw(maker.making.pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let why = format!("it took more than {} s and was killed", DEADLINE.as_secs());
+        self.maker_ended(serial, Err(crate::failure::system(WHAT, why)));
     }
 
     /// A child was reaped that may be a maker: it says nothing any more.

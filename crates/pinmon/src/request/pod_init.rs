@@ -1,8 +1,10 @@
-use container::{Inputs, Plan, Rootfs, Stdio};
+use std::time::Duration;
+
+use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
 use monitor_api::{Attachments, LogOptions, PodInit, Role, UserMappings};
 use oci::{Capabilities, Linux, Namespace, NamespaceType, Process, Root, Spec, User};
 
-use super::Answer;
+use super::{Answer, create::NESTING};
 use crate::{
     child::{Child, Stage},
     connection::Asked,
@@ -30,7 +32,7 @@ impl Monitor {
                 _ => None,
             })
             .collect();
-        let spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
+        let mut spec = spec(&id, &cgroup, user.as_ref(), &namespaces);
         let seccomp =
             seccomp::compile(&seccomp::default_profile(&[])).map_err(|e| system(format!("{what}: seccomp"), e))?;
         let inputs = Inputs {
@@ -39,8 +41,9 @@ impl Monitor {
             namespaces,
             stdio: Stdio::default(),
             seccomp: Some(seccomp),
-            invocation: Default::default(),
+            invocation: Invocation { nesting: Some(NESTING), ..Invocation::default() },
         };
+        spec.process.iter_mut().for_each(|process| self.inherit.restore_files(process));
         let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
         let child = Child {
             sandbox: id.clone(),
@@ -56,12 +59,14 @@ impl Monitor {
             filter: Filter::Unknown,
             hooks: None,
             pod_init: true,
+            user_namespace: spec.has_namespace(NamespaceType::User),
+            hooks_time: Duration::ZERO,
             stage: Stage::Changing,
             warnings: Vec::new(),
             deletes: Vec::new(),
-            removals: 0,
+            removing: false,
         };
-        self.clone_child(asked, child, plan, &spec)?;
+        self.clone_child(asked, child, plan)?;
         Ok(None)
     }
 }

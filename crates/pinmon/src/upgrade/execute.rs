@@ -24,7 +24,11 @@ impl Monitor {
         let Some(pending) = self.upgrade.take() else { return };
         let why = match unsettled {
             Some(why) => why,
-            None => self.execute(&pending),
+            None => {
+                let why = self.execute(&pending);
+                self.renew_outputs(None);
+                why
+            }
         };
         let asked = pending.asked;
         drop(pending);
@@ -40,7 +44,9 @@ impl Monitor {
 
     /// Returns why it did not happen.
     fn execute(&mut self, pending: &Pending) -> String {
-        let Saved { state, files } = self.save(pending.asked);
+        self.kill_writers();
+        let journal = self.journals.placeholder();
+        let Saved { state, files } = self.save(pending.asked, journal);
         let attempt = || -> Result<std::convert::Infallible, String> {
             let state = write(&state)?;
             check(&pending.program, &state)?;

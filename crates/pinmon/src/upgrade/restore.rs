@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt::Display,
     rc::Rc,
+    time::Duration,
 };
 
 use cgroup::{Group, GroupPath, Hierarchies};
@@ -18,20 +19,23 @@ use super::{
     state::{self, Number, State},
 };
 use crate::{
-    attach::{Tap, Taps},
     child::{Child, Stage},
-    command::{Command, CommandStage},
+    command::{Command, CommandStage, Held},
     connection::{Asked, Link},
     epoll::Epoll,
+    hooks,
     inherit::Inherit,
     journals::Journals,
-    log::{pump::Pump, sink::Sink},
+    log::sink::Loss,
+    log_writer::order::End,
     monitor::Monitor,
     output::{Output, Stream},
+    process::in_user_namespace,
     programs::{Filter, Programs},
     serve,
     timer::Timers,
     token::Token,
+    writers::Writers,
 };
 
 /// `pinmon resume`: goes on from a state, or gives it back to the program before. `refused`: the program that was to take
@@ -68,7 +72,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
     let trees: Vec<_> =
         state.trees.iter().map(|(name, fd)| Ok((name.clone(), own(*fd)?))).collect::<Result<_, String>>()?;
     let trees = during("take over the cgroup trees", Hierarchies::from_descriptors(trees))?;
-    let (journals, journal) = during("take over the journal", Journals::reopen(own(state.folder)?, &state.journal))?;
+    let journals = during("list journals", Journals::open(own(state.folder)?))?;
     let mut programs = Programs::default();
     let filters = state.programs.iter().map(|bytes| seccomp::Program::from_bytes(bytes).map(|p| programs.share(p)));
     let filters: Vec<Rc<seccomp::Program>> = during("read seccomp programs", filters.collect())?;
@@ -79,8 +83,8 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         signals: serve::signals()?,
         node_mounts: state.node_mounts.map(own).transpose()?,
         inherit: Inherit { files, oom_score_adj: state.oom_score_adj },
-        pump: during("pipe", Pump::new(journal))?,
         journals,
+        writers: Writers::default(),
         programs,
         timers: Timers::default(),
         link: state.link.as_ref().map(|saved| link(saved, from)).transpose()?,
@@ -89,14 +93,15 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         commands: BTreeMap::new(),
         makers: BTreeMap::new(),
         runners: BTreeMap::new(),
+        removals: BTreeMap::new(),
+        removing: VecDeque::new(),
         kept: BTreeMap::new(),
-        busy: VecDeque::new(),
         serials: state.serials,
         over: false,
         upgrade: None,
         trees,
     };
-    let State { asked, containers, commands, kept, timers, .. } = state;
+    let State { asked, containers, orphans, commands, kept, timers, .. } = state;
     timers.into_iter().for_each(|(at, timer)| monitor.timers.at(at, timer));
     for (key, files) in kept {
         monitor.kept.insert(key, files.into_iter().map(own).collect::<Result<_, _>>()?);
@@ -105,6 +110,11 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         let serial = saved.serial;
         let child = child(saved, &monitor.trees, &filters, from)?;
         monitor.containers.insert(serial, child);
+    }
+    for saved in orphans {
+        let mut output = output(saved.output, from)?;
+        output.end(End::Final);
+        monitor.writers.orphans.insert(saved.serial, (saved.id, output));
     }
     for saved in commands {
         if let Some(command) = command(&saved, &monitor, from)? {
@@ -126,8 +136,8 @@ impl Monitor {
                 Err(Failure::new(FailureKind::State, message))
             }
         };
+        self.renew_outputs(None);
         self.reply(asked, answer);
-        self.busy = self.containers.keys().copied().collect();
         self.look_after_all_left();
         // Whoever ended while nobody listened.
         self.reap();
@@ -139,16 +149,12 @@ impl Monitor {
             watch(self.epoll.watch_both(&link.connection, Token::Link))?;
         }
         for (serial, child) in &self.containers {
-            watch(child.output.watch(&self.epoll, *serial))?;
             if let Some(nascent) = child.nascent() {
                 watch(self.epoll.watch(nascent.sync(), Token::Sync(*serial)))?;
             }
             // Of our own children SIGCHLD tells too; of those a dead monitor left, this alone.
             if let Some(pidfd) = child.pidfd().filter(|_| !child.has_ended()) {
                 watch(self.epoll.watch(pidfd, Token::Pidfd(*serial)))?;
-            }
-            for tap in &child.output.taps.0 {
-                watch(self.epoll.watch_room(tap.pipe(), Token::Tap(*serial, tap.number)))?;
             }
         }
         Ok(())
@@ -229,8 +235,14 @@ fn child(
             Filter::Known(Some(Rc::clone(program)))
         }
     };
+    let mut output = output(saved.output, from)?;
+    match stage {
+        Stage::Draining(_) => output.end(End::Ended),
+        Stage::Exited(_) => output.end(End::Final),
+        _ => {}
+    }
     Ok(Child {
-        output: output(saved.output, from)?,
+        output,
         stdin: saved.stdin.map(own).transpose()?,
         id: saved.id,
         sandbox: saved.sandbox,
@@ -246,27 +258,24 @@ fn child(
         stage,
         warnings: saved.warnings,
         deletes: saved.deletes,
-        removals: saved.removals,
+        user_namespace: saved.user_namespace.unwrap_or_else(|| in_user_namespace(saved.pid.unsigned_abs())),
+        hooks_time: hooks::UNKNOWN_TIME,
+        removing: false,
     })
 }
 
 fn output(saved: state::Output, from: Originals) -> Result<Output, String> {
     let own = |number| from.own(number);
-    let streams = saved.streams.into_iter().map(|stream| {
-        let state::Stream { kind, fd, terminal, ended, looks, resting } = stream;
-        Ok(Stream { kind, fd: own(fd)?, terminal, ended, looks, resting })
-    });
-    let taps = saved.taps.into_iter().map(|tap| {
-        let state::Tap { number, kind, pipe, owed } = tap;
-        Ok(Tap { number, kind, pipe: own(pipe)?, owed })
-    });
-    let state::Sink { file, total, unwritten, news, tell_at } = saved.sink;
-    Ok(Output {
-        streams: streams.collect::<Result<_, String>>()?,
-        taps: Taps(taps.collect::<Result<_, String>>()?),
-        sink: Sink { file: file.map(own).transpose()?, total, unwritten, news, tell_at },
-        line_max: saved.line_max,
-    })
+    let state::Sink { file, total, unwritten, tell_at } = saved.sink;
+    let mut output = Output::new(file.map(own).transpose()?, saved.line_max);
+    output.loss = Loss { total, unwritten, tell_at };
+    for state::Stream { kind, fd, terminal, .. } in saved.streams {
+        output.streams.push(Stream { kind, fd: own(fd)?, terminal });
+    }
+    for state::Tap { number, kind, pipe } in saved.taps {
+        output.restore_tap(number, kind, own(pipe)?);
+    }
+    Ok(output)
 }
 
 /// `None`: the group of what a command left is gone.
@@ -279,8 +288,16 @@ fn command(saved: &state::Command, monitor: &Monitor, from: Originals) -> Result
         Some(Err(error)) => return Err(format!("take over command {}: {error}", saved.id)),
         None => return Err(format!("take over command {}: its container {} is gone", saved.id, saved.container)),
     };
+    let held = match saved.left {
+        true => Held::Group(group),
+        false => {
+            let (pidfd, sync) = (own(saved.pidfd)?, own(saved.sync)?);
+            Held::Process(Box::new(Nascent::adopt(saved.pid, pidfd, sync, group)))
+        }
+    };
     Ok(Some(Command {
-        nascent: Nascent::adopt(saved.pid, own(saved.pidfd)?, own(saved.sync)?, group),
+        held,
+        deadline: Duration::ZERO,
         id: saved.id.clone(),
         container: saved.container.clone(),
         terminal: saved.terminal.map(own).transpose()?,

@@ -9,9 +9,11 @@ use crate::{
     child::{Child, Stage},
     command::{Command, CommandStage},
     connection::Asked,
+    log::sink::Loss,
     monitor::Monitor,
     output::Output,
     programs::Filter,
+    removal::Job,
 };
 
 /// The state, and every descriptor it names.
@@ -28,6 +30,7 @@ impl Monitor {
         match (child, command) {
             (Some(child), _) => Some(format!("container {} is on its way to execve", child.id)),
             (_, Some(command)) => Some(format!("command {} is on its way to execve", command.id)),
+            _ if self.removals.values().any(Job::is_awaited) => Some("cgroups are being removed".to_owned()),
             _ if !self.runners.is_empty() => Some("hooks of a container run".to_owned()),
             _ if !self.makers.is_empty() => Some("the namespaces of a pod are being made".to_owned()),
             _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
@@ -38,13 +41,20 @@ impl Monitor {
     }
 
     /// All that is held. Only while nothing is [`Monitor::unsettled`].
-    pub(super) fn save(&self, asked: Asked) -> Saved<'_> {
+    pub(super) fn save(&self, asked: Asked, journal: String) -> Saved<'_> {
         let mut files = Files::default();
         let mut programs = Vec::new();
         let containers =
             self.containers.iter().filter_map(|(serial, child)| container(*serial, child, &mut files, &mut programs));
         let containers = containers.collect();
-        let commands = self.commands.iter().map(|(serial, c)| command(*serial, c, &mut files)).collect();
+        let orphans = self.writers.orphans.iter().map(|(serial, (id, orphan))| state::Orphan {
+            serial: *serial,
+            id: id.clone(),
+            output: output(orphan, &mut files),
+        });
+        let orphans = orphans.collect();
+        let commands =
+            self.commands.iter().map(|(serial, c)| command(*serial, c, &self.listener, &mut files)).collect();
         let kept = self.kept.iter().map(|(key, list)| (key.clone(), list.iter().map(|fd| files.add(fd)).collect()));
         let kept = kept.collect();
         let link = self.link.as_ref().map(|link| state::Link {
@@ -57,8 +67,8 @@ impl Monitor {
             head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
             asked,
             listener: files.add(&self.listener),
-            folder: files.add(self.journals.folder()),
-            journal: self.journals.own().to_owned(),
+            folder: files.add(self.journals.state()),
+            journal,
             trees: self.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
             node_mounts: self.node_mounts.as_ref().map(|fd| files.add(fd)),
             files: self.inherit.files.map(|limit| (limit.current, limit.maximum)),
@@ -68,6 +78,7 @@ impl Monitor {
             serials: self.serials,
             programs: programs.iter().map(|program| program.to_bytes()).collect(),
             containers,
+            orphans,
             commands,
             kept,
             timers: self.timers.all().collect(),
@@ -131,7 +142,8 @@ fn container<'a>(
         stage,
         warnings: child.warnings.clone(),
         deletes: child.deletes.clone(),
-        removals: child.removals,
+        user_namespace: Some(child.user_namespace),
+        removals: 0,
     })
 }
 
@@ -154,37 +166,32 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
         kind: stream.kind,
         fd: files.add(&stream.fd),
         terminal: stream.terminal,
-        ended: stream.ended,
-        looks: stream.looks,
-        resting: stream.resting,
+        ended: false,
+        looks: 0,
+        resting: false,
     });
     let streams = streams.collect();
-    let taps = output.taps.0.iter().map(|tap| state::Tap {
-        number: tap.number,
-        kind: tap.kind,
-        pipe: files.add(&tap.pipe),
-        owed: tap.owed.clone(),
-    });
+    let taps =
+        output.taps.iter().map(|tap| state::Tap { number: tap.number, kind: tap.kind, pipe: files.add(&tap.pipe) });
     let taps = taps.collect();
-    let sink = &output.sink;
-    let sink = state::Sink {
-        file: sink.file().map(|fd| files.add(fd)),
-        total: sink.total,
-        unwritten: sink.unwritten.clone(),
-        news: sink.news.clone(),
-        tell_at: sink.tell_at,
-    };
+    let Loss { total, unwritten, tell_at } = output.loss.clone();
+    let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, tell_at };
     state::Output { line_max: output.line_max, streams, sink, taps }
 }
 
-fn command<'a>(serial: u64, command: &'a Command, files: &mut Files<'a>) -> state::Command {
+/// What a command left has no process: a program that expects one gets any descriptor, and does not use it.
+fn command<'a>(serial: u64, command: &'a Command, listener: &'a impl AsFd, files: &mut Files<'a>) -> state::Command {
+    let (pid, pidfd, sync) = match command.nascent() {
+        Some(nascent) => (nascent.pid, files.add(&nascent.pidfd), files.add_borrowed(nascent.sync())),
+        None => (0, listener.as_fd().as_raw_fd(), listener.as_fd().as_raw_fd()),
+    };
     state::Command {
         serial,
         id: command.id.clone(),
         container: command.container.clone(),
-        pid: command.nascent.pid,
-        pidfd: files.add(&command.nascent.pidfd),
-        sync: files.add_borrowed(command.nascent.sync()),
+        pid,
+        pidfd,
+        sync,
         terminal: command.terminal.as_ref().map(|fd| files.add(fd)),
         warnings: command.warnings.clone(),
         left: command.stage == CommandStage::Left,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use monitor_api::{ExitStatus, HeldHooks, LogOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::{connection::Asked, log::sink::Dropped, stream::StreamKind, timer::Timer};
+use crate::{connection::Asked, stream::StreamKind, timer::Timer};
 
 /// Number of this format; see the module above.
 pub(super) const FORMAT: u32 = 1;
@@ -34,7 +34,7 @@ pub(super) struct State {
     /// Every descriptor that is named below.
     pub(super) all: Vec<Number>,
     pub(super) listener: Number,
-    /// The folder of state, and the journal's name in it.
+    /// The state directory, and the name of an idle journal in it.
     pub(super) folder: Number,
     pub(super) journal: String,
     pub(super) trees: Vec<(String, Number)>,
@@ -50,6 +50,9 @@ pub(super) struct State {
     /// Compiled seccomp programs, each once.
     pub(super) programs: Vec<Vec<u8>>,
     pub(super) containers: Vec<Container>,
+    /// Output of containers that were deleted.
+    #[serde(default)]
+    pub(super) orphans: Vec<Orphan>,
     pub(super) commands: Vec<Command>,
     pub(super) kept: Vec<(String, Vec<Number>)>,
     pub(super) timers: Vec<(Duration, Timer)>,
@@ -82,6 +85,9 @@ pub(super) struct Container {
     #[serde(default)]
     pub(super) hooks: Option<Box<HeldHooks>>,
     pub(super) pod_init: bool,
+    /// `None`: of a program that did not have it on record.
+    #[serde(default)]
+    pub(super) user_namespace: Option<bool>,
     pub(super) stage: Stage,
     pub(super) warnings: Vec<String>,
     pub(super) deletes: Vec<Asked>,
@@ -108,6 +114,15 @@ pub(super) enum Filter {
     Unknown,
 }
 
+/// See `writers.rs`.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Orphan {
+    pub(super) serial: u64,
+    /// The container's id.
+    pub(super) id: String,
+    pub(super) output: Output,
+}
+
 /// See `output.rs`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Output {
@@ -123,6 +138,7 @@ pub(super) struct Stream {
     pub(super) kind: StreamKind,
     pub(super) fd: Number,
     pub(super) terminal: bool,
+    /// Programs of before there were log writers know these three.
     pub(super) ended: bool,
     pub(super) looks: u8,
     pub(super) resting: bool,
@@ -134,7 +150,6 @@ pub(super) struct Sink {
     pub(super) file: Option<Number>,
     pub(super) total: u64,
     pub(super) unwritten: Option<(u64, String)>,
-    pub(super) news: Option<Dropped>,
     pub(super) tell_at: u64,
 }
 
@@ -144,7 +159,6 @@ pub(super) struct Tap {
     pub(super) number: u8,
     pub(super) kind: StreamKind,
     pub(super) pipe: Number,
-    pub(super) owed: Option<(Vec<u8>, Duration)>,
 }
 
 /// A command that runs, or what one left.

@@ -36,6 +36,8 @@ pub struct Node {
     daemon: Option<Connection>,
     seq: u64,
     events: VecDeque<Event>,
+    /// To requests that were not asked for yet.
+    answers: BTreeMap<u64, Result<(Reply, Attachments), Failure>>,
     root: PathBuf,
     /// Set where a test ended the monitor itself.
     pub over: bool,
@@ -59,7 +61,16 @@ impl Node {
         Self::start_program(Path::new(&program))
     }
 
+    /// With this file as the monitor's standard error.
+    pub fn start_with_stderr(stderr: File) -> Self {
+        Self::start_with(Path::new(env!("CARGO_BIN_EXE_pinmon")), |_| stderr)
+    }
+
     pub fn start_program(program: &Path) -> Self {
+        Self::start_with(program, open_stderr)
+    }
+
+    fn start_with(program: &Path, stderr: impl FnOnce(&Path) -> File) -> Self {
         let state = tempfile::tempdir().expect("tempdir");
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("/pinion-test-pinmon-{}-{number}", std::process::id());
@@ -74,7 +85,7 @@ impl Node {
         ] {
             std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("symlink");
         }
-        let monitor = launch(program, state.path());
+        let monitor = launch(program, state.path(), &stderr(state.path()));
         let mut node = Self {
             state,
             cgroup,
@@ -83,6 +94,7 @@ impl Node {
             daemon: None,
             seq: 0,
             events: VecDeque::new(),
+            answers: BTreeMap::new(),
             root,
             over: false,
         };
@@ -113,7 +125,7 @@ impl Node {
     pub fn replace_monitor(&mut self) {
         kill_process(self.monitor, Signal::KILL).expect("kill");
         waitpid(Some(self.monitor), WaitOptions::empty()).expect("wait");
-        self.monitor = launch(&self.program, self.state.path());
+        self.monitor = launch(&self.program, self.state.path(), &open_stderr(self.state.path()));
         self.connect();
     }
 
@@ -128,12 +140,20 @@ impl Node {
         self.daemon.as_ref().expect("connected").receive().expect("an answer")
     }
 
+    /// Answers to other requests that come before it are kept.
     pub fn answer(&mut self, want: u64) -> Result<(Reply, Attachments), Failure> {
         loop {
+            if let Some(answer) = self.answers.remove(&want) {
+                return answer;
+            }
             match self.receive() {
                 (Envelope::Event(event), _) => self.events.push_back(event),
-                (Envelope::Reply { seq, body, .. }, attachments) if seq == want => {
-                    return body.map(|b| (b, attachments));
+                (Envelope::Reply { seq, body, .. }, attachments) => {
+                    let answer = body.map(|body| (body, attachments));
+                    if seq == want {
+                        return answer;
+                    }
+                    self.answers.insert(seq, answer);
                 }
                 other => panic!("unexpected: {other:?}"),
             }
@@ -436,10 +456,13 @@ fn walk(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-pub fn launch(program: &Path, state: &Path) -> Pid {
+fn open_stderr(state: &Path) -> File {
+    OpenOptions::new().create(true).append(true).open(state.join("pinmon.log")).expect("open log")
+}
+
+pub fn launch(program: &Path, state: &Path, log: &File) -> Pid {
     let listener = monitor_api::bind(state).expect("bind");
     let null = File::open("/dev/null").expect("open /dev/null");
-    let log = OpenOptions::new().create(true).append(true).open(state.join("pinmon.log")).expect("open log");
     let program = CString::new(program.as_os_str().as_bytes()).expect("no zero");
     let state = CString::new(state.as_os_str().as_bytes()).expect("no zero");
     let arguments = [

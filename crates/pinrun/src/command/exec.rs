@@ -209,7 +209,8 @@ fn launch(
     });
     let filter = seccomp.as_ref().map(|program| ExecFilter { program, agent: agent.as_ref() });
     let mut nascent = container::exec(group, target, &request.process, stdio, filter)?;
-    let terminal = match until_executed(&mut nascent, request) {
+    let cloned = nascent.wait_until_cloned().map_err(Failure::from);
+    let terminal = match cloned.and_then(|()| until_executed(&mut nascent, request)) {
         Ok(terminal) => terminal,
         Err(failure) => {
             launch::end(&nascent);

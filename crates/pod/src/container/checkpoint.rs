@@ -32,6 +32,8 @@ use crate::{
 const FOLDER: &str = "checkpoint";
 /// For a caller that names no time.
 const DEFAULT: Duration = Duration::from_secs(600);
+/// How long the end of a checkpoint waits for its files to be removed; the removal itself takes as long as it takes.
+const CLEAN: Duration = Duration::from_secs(30);
 
 impl Engine {
     /// Writes the state of a running container into the archive `location`, which must be absolute and not be there yet.
@@ -48,7 +50,10 @@ impl Engine {
         detached(async move {
             // Neither stopped nor removed meanwhile, and no second checkpoint of it.
             let _alone = container.busy.lock().await;
-            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&told))?;
+            if container.record().phase != ContainerPhase::Running {
+                return Err(Error::state("it does not run").during(told));
+            }
+            let job = Job::new(&engine, &container, location);
             let done = tokio::time::timeout(timeout, job.run()).await;
             let done = done.unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::DeadlineExceeded, format!("not done after {} s", timeout.as_secs())))
@@ -56,7 +61,8 @@ impl Engine {
             if done.is_err() {
                 job.thaw().await;
             }
-            job.clean().await;
+            // Work that hangs on a dead file system must not keep the container locked.
+            let _ = tokio::time::timeout(CLEAN, job.clean()).await;
             done.map_err(|e| e.during(told))
         })
         .await
@@ -73,37 +79,35 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
-        if container.record().phase != ContainerPhase::Running {
-            return Err(Error::state("it does not run"));
-        }
-        let folder = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
-        let folder = folder.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
-        if !folder.is_dir() {
-            return Err(Error::invalid(format!("location: {} is no folder; create it first", folder.display())));
-        }
-        if location.symlink_metadata().is_ok() {
-            return Err(Error::invalid(format!("location: {} is there already", location.display())));
-        }
+    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Self {
         let folder = engine.config.data_dir.join(FOLDER).join(container.id());
-        Ok(Self { engine, container, location, folder })
+        Self { engine, container, location, folder }
     }
 
     async fn run(&self) -> Result<(), Error> {
-        let program = criu::find()?;
-        criu::check(&program).await?;
+        let (folder, location) = (self.folder.clone(), self.location.clone());
         let images = self.folder.join("checkpoint");
-        let _ = std::fs::remove_dir_all(&self.folder);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(&images).map_err(failed(format_args!("create {}", images.display())))?;
-        let spec = self.container.spec(&self.engine.records)?;
+        let (at, to) = (images.clone(), location.clone());
+        let program = blocking(move || {
+            check_location(&to)?;
+            let program = criu::find()?;
+            let _ = std::fs::remove_dir_all(&folder);
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(&at);
+            created.map_err(failed(format_args!("create {}", at.display())))?;
+            Ok(program)
+        });
+        let program = program.await?;
+        criu::check(&program).await?;
         let pid = self.container.record().pid;
-        let externals = outside::externals(&spec, pid)?;
-        let freezer = outside::freezer(&self.container.metadata.cgroup);
+        let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
+        let outside = blocking(move || {
+            let spec = container.spec(&engine.records)?;
+            Ok((outside::externals(&spec, pid)?, outside::freezer(&container.metadata.cgroup)))
+        });
+        let (externals, freezer) = outside.await?;
         criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.folder, externals, freezer }).await?;
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
-        let (folder, location) = (self.folder.clone(), self.location.clone());
+        let folder = self.folder.clone();
         blocking(move || {
             changes::write(&engine, &container, &folder)?;
             archive::write(&engine, &container, &folder, &location)
@@ -132,4 +136,17 @@ impl<'a> Job<'a> {
             tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
         }
     }
+}
+
+/// The archive is a new file in a directory that is there.
+fn check_location(location: &Path) -> Result<(), Error> {
+    let folder = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
+    let folder = folder.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
+    if !folder.is_dir() {
+        return Err(Error::invalid(format!("location: {} is no folder; create it first", folder.display())));
+    }
+    if location.symlink_metadata().is_ok() {
+        return Err(Error::invalid(format!("location: {} is there already", location.display())));
+    }
+    Ok(())
 }

@@ -14,6 +14,7 @@ use tracing::{Instrument, debug_span};
 
 use super::{
     Container, ContainerConfig, ContainerMetadata, ContainerPhase, ContainerRecord, Security, end, image_volume,
+    outside_files::OutsideFiles,
     prepare::{self, Prepared},
     remove::{self, take_away},
 };
@@ -199,14 +200,24 @@ async fn set_up(
         container.part("pull the image".into(), began, ended, "");
     }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
+    container.stage("open volumes and log");
+    let outside = OutsideFiles::open(engine, container).instrument(debug_span!("volumes")).await?;
+    container.stage("prepare the root");
+    // Before it takes a place: the store's disk may not answer.
+    let rootfs = {
+        let (engine, sandbox, container, image) =
+            (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
+        let disk = engine.images.disk().clone();
+        disk.run(move || prepare::rootfs(&engine, &sandbox, &container, &image)).await?
+    };
     let place = engine.lanes.mount().await?;
-    container.stage("prepare root, mounts and streams");
+    container.stage("prepare mounts and streams");
     let prepared = {
         let (engine, sandbox, container, image) =
             (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
         blocking(move || {
             let _place = place;
-            prepare::prepare(&engine, &sandbox, &container, &image)
+            prepare::prepare(&engine, &sandbox, &container, &image, rootfs, outside)
         })
     };
     let Prepared { spec, bundle, mut send, keep } = prepared.instrument(debug_span!("prepare")).await?;
@@ -228,6 +239,7 @@ async fn set_up(
     failpoint::reach("container.made");
     container.update(&engine.records, |record| {
         record.phase = ContainerPhase::Created;
+        record.user = container.process(&engine.records).ok().map(|process| process.user.clone());
         record.enter("created");
         match made {
             Made::Waiting(made) => {

@@ -1,6 +1,6 @@
 //! A command in a container, with streams.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use monitor_api::{Attachments, Exec, Role};
 use rustix::{
@@ -12,16 +12,19 @@ use tracing::{Instrument, debug_span};
 
 use super::{Container, ExecRequest, UserChoice, identity::Accounts, spec};
 use crate::{
-    Error, GroupsPolicy, Session,
-    engine::{Inner, blocking},
+    Error, ErrorKind, GroupsPolicy, Session,
+    engine::Inner,
     error::failed,
-    identifier, process,
+    identifier, orphans, process,
     session::{self, Attached, Command, Input, Output, SessionControl, TerminalStream},
 };
 
 /// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the kernel,
 /// it does not.
 pub(super) const KILLED: Duration = Duration::from_secs(2);
+
+/// How long the container's own `/etc/passwd` and `/etc/group` may take to be read.
+const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// A command that runs, and our ends of its streams. It is killed when this is dropped before its end.
 pub(crate) struct Running {
@@ -189,11 +192,32 @@ async fn start(
     }
     let exec = Exec { exec: id.clone(), container: container.id().to_owned(), process };
     let started = engine.monitor.exec(exec, attachments).instrument(debug_span!("exec")).await;
-    let (wait, terminal, warnings) = started.map_err(told)?;
+    let (wait, terminal, warnings) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let monitor_died = error.kind == ErrorKind::Unavailable;
+            end_unanswered(engine, container, id, monitor_died);
+            return Err(told(error));
+        }
+    };
     for warning in warnings {
         tracing::debug!(container = container.id(), "{warning}");
     }
     Ok(Running { command: Command::new(engine, container, id, wait), stdin, stdout, stderr, terminal })
+}
+
+/// A monitor that died before its answer may have begun the command, which nobody else would end. One that was refused is
+/// not there.
+fn end_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, monitor_died: bool) {
+    let (engine, container) = (Arc::clone(engine), Arc::clone(container));
+    tokio::spawn(async move {
+        if let Err(error) = session::kill(&engine, &container, &id).await {
+            tracing::warn!(container = container.id(), "end a command whose start was not answered: {error}");
+        }
+        if monitor_died {
+            orphans::reap_soon().await;
+        }
+    });
 }
 
 /// The container's own process with what the request changes.
@@ -219,7 +243,10 @@ async fn resolve(
     if request.user != UserChoice::Image {
         let choice = request.user.clone();
         let record = container.record();
-        process.user = blocking(move || user_inside(&choice, record.pid, record.start_time)).await?;
+        // The container may have mounted its `/etc` from a server that never answers.
+        let whose = vec![PathBuf::from(format!("container {}", container.id()))];
+        let look_up = move |_: &_| user_inside(&choice, record.pid, record.start_time);
+        process.user = engine.host_files.visit(whose, LOOK_UP, look_up).await?;
     }
     Ok(process)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsRawFd, OwnedFd},
     fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
     io::Errno,
 };
@@ -16,11 +16,40 @@ use rustix::{
 use super::ContainerMetadata;
 use crate::{Error, error::failed};
 
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Without O_NONBLOCK a FIFO would be waited for.
+const APPEND: OFlags =
+    OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
 /// Opens the log to append to it, and makes it where it is not there, with the folders above. `None`: it has no log. Blocks.
 pub(crate) fn open_log(metadata: &ContainerMetadata) -> Result<Option<OwnedFd>, Error> {
     let Some(path) = &metadata.log_path else { return Ok(None) };
     let (folder, inside) = split(path, metadata.config.log_path.as_deref());
     open_below(&folder, inside).map(Some)
+}
+
+/// The same file as a mere place (`O_PATH`), which a monitor can be given and whose close never waits: that of a file which is
+/// open for writing may wait for a server that is gone (NFS writes back then).
+///
+/// # Errors
+/// `EMFILE`.
+pub(crate) fn place(log: &OwnedFd) -> Result<OwnedFd, Error> {
+    let path = format!("/proc/self/fd/{}", log.as_raw_fd());
+    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed("duplicate a log's descriptor"))
+}
+
+/// Opens the log to read it. `None`: it has none, or it is not there. Blocks.
+pub(crate) fn read_log(metadata: &ContainerMetadata) -> Result<Option<OwnedFd>, Error> {
+    let Some(path) = &metadata.log_path else { return Ok(None) };
+    let (folder, inside) = split(path, metadata.config.log_path.as_deref());
+    let told = format!("open the log {}", path.display());
+    let at = open(&folder, FOLDER, Mode::empty()).map_err(failed(format_args!("open {}", folder.display())))?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match below(&at, inside, flags) {
+        Ok(log) => regular(log, &told).map(Some),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(refused(told, errno)),
+    }
 }
 
 /// The pod's folder, and what the container names below it.
@@ -32,29 +61,38 @@ fn split<'a>(path: &'a Path, asked: Option<&Path>) -> (PathBuf, &'a Path) {
 }
 
 fn open_below(folder: &Path, inside: &Path) -> Result<OwnedFd, Error> {
+    let told = format!("open the log {}", folder.join(inside).display());
+    // A log that is there is opened also where nothing can be made: mkdir(2) waits for a frozen file system before it looks.
+    let log = match open(folder, FOLDER, Mode::empty()).and_then(|at| below(&at, inside, APPEND)) {
+        Err(Errno::NOENT) => create_below(folder, inside)?,
+        opened => opened.map_err(|errno| refused(told.clone(), errno))?,
+    };
+    regular(log, &told)
+}
+
+fn regular(log: OwnedFd, told: &str) -> Result<OwnedFd, Error> {
+    match FileType::from_raw_mode(fstat(&log).map_err(failed(told))?.st_mode) {
+        FileType::RegularFile => Ok(log),
+        kind => Err(Error::state(format!("{told}: it is no ordinary file but a {kind:?}; remove it"))),
+    }
+}
+
+fn create_below(folder: &Path, inside: &Path) -> Result<OwnedFd, Error> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
     made.map_err(failed(format_args!("create the log folder {}", folder.display())))?;
     let told = |what: &str, path: &Path| format!("{what} {}", folder.join(path).display());
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let at = open(folder, flags, Mode::empty()).map_err(failed(format_args!("open {}", folder.display())))?;
+    let at = open(folder, FOLDER, Mode::empty()).map_err(failed(format_args!("open {}", folder.display())))?;
     let above: Vec<&Path> = inside.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
     for path in above.into_iter().rev() {
         // In the folder that was looked at, not in what a link put in its place meanwhile.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let parent = below(&at, parent, flags).map_err(|errno| refused(told("open the log folder", parent), errno))?;
+        let parent = below(&at, parent, FOLDER).map_err(|errno| refused(told("open the log folder", parent), errno))?;
         match mkdirat(&parent, path.file_name().unwrap_or_default(), Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(failed(told("create the log folder", path))(errno)),
         }
     }
-    // Without O_NONBLOCK a FIFO would be waited for.
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let told = told("open the log", inside);
-    let log = below(&at, inside, flags).map_err(|errno| refused(told.clone(), errno))?;
-    match FileType::from_raw_mode(fstat(&log).map_err(failed(&told))?.st_mode) {
-        FileType::RegularFile => Ok(log),
-        kind => Err(Error::state(format!("{told}: it is no ordinary file but a {kind:?}; remove it"))),
-    }
+    below(&at, inside, APPEND | OFlags::CREATE).map_err(|errno| refused(told("open the log", inside), errno))
 }
 
 fn below(at: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {

@@ -86,6 +86,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) refused: Option<String>,
     #[serde(default)]
     pub(crate) timeline: Timeline,
+    /// Who its first process is; `None` before that is known.
+    #[serde(default)]
+    pub(crate) user: Option<oci::User>,
     /// Why what should be on record of it is not; absent: it is.
     #[serde(default)]
     pub(crate) broken: Option<String>,
@@ -127,6 +130,7 @@ impl Default for ContainerRecord {
             oom_score_adj: None,
             refused: None,
             timeline: Timeline::default(),
+            user: None,
             broken: None,
             early_end: None,
         };
@@ -241,6 +245,16 @@ impl Container {
         self.record.send_replace(Arc::new(record));
     }
 
+    /// Takes who it is from its specification, for lists; not worth a write.
+    pub(crate) fn find_user(&self, records: &Records) {
+        if let Ok(process) = self.process(records) {
+            let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut record = ContainerRecord::clone(&self.record.borrow());
+            record.user = Some(process.user.clone());
+            self.record.send_replace(Arc::new(record));
+        }
+    }
+
     /// The resolved process: who it is, its environment, its rights.
     pub(crate) fn process(&self, records: &Records) -> Result<&oci::Process, Error> {
         if let Some(process) = self.process.get() {
@@ -321,7 +335,7 @@ impl Container {
             resources: record.resources.as_ref().unwrap_or(&self.metadata.config.resources).clone(),
             oom_score_adj: record.oom_score_adj.unwrap_or(self.metadata.config.oom_score_adj),
             stop_signal: self.metadata.stop_signal,
-            user: self.process.get().map(|process| process.user.clone()).unwrap_or_default(),
+            user: record.user.clone().unwrap_or_default(),
             stage: record.stage.clone(),
             making: self.is_making(),
         }

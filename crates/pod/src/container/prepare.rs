@@ -1,7 +1,7 @@
 //! Everything a container is made of, before a process is: root, mounts, streams, identity, spec. Blocks, so it runs off
 //! the async threads.
 
-use std::path::Path;
+use std::{cell::RefCell, path::Path};
 
 use image::{Appearance, Image};
 use monitor_api::{Attachments, FRAME_FDS_MAX, Role};
@@ -12,7 +12,9 @@ use tracing::debug_span;
 use super::{
     Container, ContainerConfig, SPEC, Volume, cdi_devices, declared,
     identity::Accounts,
-    image_volume, log_file, selinux,
+    image_volume, log_file,
+    outside_files::OutsideFiles,
+    selinux,
     spec::{self, Facts, Mounts, Sources},
     stdio::{self, Stdio},
     volume,
@@ -21,7 +23,7 @@ use crate::{
     Error, SharedMode,
     engine::Inner,
     error::failed,
-    sandbox::{KINDS, SHM, Sandbox, Shared, id_map},
+    sandbox::{FILES, KINDS, SHM, Sandbox, Shared, id_map, run::hostname},
     state::Kind,
 };
 
@@ -39,14 +41,15 @@ pub(crate) fn prepare(
     sandbox: &Sandbox,
     container: &Container,
     image: &Image,
+    rootfs: OwnedFd,
+    mut outside: OutsideFiles,
 ) -> Result<Prepared, Error> {
     let config = container.config();
-    let rootfs = debug_span!("rootfs").in_scope(|| rootfs(engine, sandbox, container, image))?;
     let security = &config.security;
     let accounts = Accounts::read(rootfs.as_fd())?;
     let user =
         accounts.resolve(&security.user, &image.config.user, &security.supplemental_groups, security.groups_policy)?;
-    let hostname = hostname(engine, sandbox);
+    let hostname = hostname(sandbox.config());
     let edits = cdi_devices::edits(engine, config)?;
     let facts = Facts {
         metadata: &container.metadata,
@@ -59,14 +62,15 @@ pub(crate) fn prepare(
         own_devices: engine.config.device_ownership_from_security_context,
     };
     let process = spec::process(&facts)?;
-    let mounts = debug_span!("mounts")
-        .in_scope(|| mounts(engine, sandbox, container, &Origins { rootfs: rootfs.as_fd(), image, edits: &edits }))?;
+    let log = outside.log.take();
+    let origins = Origins { rootfs: rootfs.as_fd(), image, edits: &edits, outside: RefCell::new(outside) };
+    let mounts = debug_span!("mounts").in_scope(|| mounts(engine, sandbox, container, &origins))?;
     let spec = spec::build(&facts, process, mounts.entries)?;
     engine.records.write(Kind::Container, container.id(), SPEC, &spec)?;
     let bundle = bundle(engine, container, &spec)?;
     container.resolved(spec.process.clone().unwrap_or_default());
 
-    let mut streams = streams(engine, container)?;
+    let mut streams = streams(engine, container, log)?;
     if let Some(filter) = filter(engine, config)? {
         streams.both(Role::Seccomp, filter)?;
     }
@@ -117,7 +121,14 @@ pub(crate) fn filter(engine: &Inner, config: &ContainerConfig) -> Result<Option<
     engine.filters.choose(&config.security, &spec::capabilities(config)?)
 }
 
-fn rootfs(engine: &Inner, sandbox: &Sandbox, container: &Container, image: &Image) -> Result<OwnedFd, Error> {
+/// Makes the writable layer and mounts the root, detached. Waits for the store's disk.
+pub(crate) fn rootfs(
+    engine: &Inner,
+    sandbox: &Sandbox,
+    container: &Container,
+    image: &Image,
+) -> Result<OwnedFd, Error> {
+    let _span = debug_span!("rootfs").entered();
     let (map, labels) = (id_map(engine, sandbox)?, selinux::labels(&container.config().security));
     engine.images.prepare_mapped(container.id(), &image.id, map.as_ref())?;
     let appearance = Appearance { map: map.as_ref(), label: labels.as_ref().map(|labels| labels.file.as_str()) };
@@ -130,6 +141,7 @@ struct Origins<'a> {
     rootfs: BorrowedFd<'a>,
     image: &'a Image,
     edits: &'a cdi::Edits,
+    outside: RefCell<OutsideFiles>,
 }
 
 fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Origins<'_>) -> Result<Mounts, Error> {
@@ -142,18 +154,19 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
             label.iter().try_for_each(|label| selinux::label_shm(&tmpfs, label))?;
             volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM))
         }
-        None => volume::open_file(Path::new("/dev/shm"), false),
+        None => volume::open_file(Path::new("/dev/shm")),
     };
     let file = |name: &str| {
-        label.iter().try_for_each(|label| selinux::label_path(&folder.join(name), label))?;
-        volume::open_file(&folder.join(name), readonly)
+        let files = Shared::Files.file(engine, sandbox)?;
+        let files = files.ok_or_else(|| Error::internal(format!("the pod has no {name}")))?;
+        label.iter().try_for_each(|label| selinux::label_in(&files, name, label))?;
+        volume::clone_file(files.as_fd(), name, &folder.join(FILES), readonly)
     };
     let open = |volume: &Volume| match &volume.image {
         Some(_) => image_volume::open(engine, sandbox, container, volume),
         None => {
-            let mut label = label.iter().filter(|_| volume.selinux_relabel);
-            label.try_for_each(|label| selinux::relabel(&volume.host_path, label))?;
-            volume::open(volume)
+            let index = config.volumes.iter().position(|one| std::ptr::eq(one, volume));
+            origins.outside.borrow_mut().take_volume(index.unwrap_or(usize::MAX))
         }
     };
     let own = engine.records.folder(Kind::Container, container.id());
@@ -164,14 +177,15 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
     Mounts::new(config, extras, &Sources { shm: &shm, file: &file, volume: &open })
 }
 
-fn streams(engine: &Inner, container: &Container) -> Result<Stdio, Error> {
+fn streams(engine: &Inner, container: &Container, log: Option<OwnedFd>) -> Result<Stdio, Error> {
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut stdio = Stdio::make(&folder, container.config())?;
     if let Some(labels) = selinux::labels(&container.config().security) {
         stdio::FIFOS.iter().try_for_each(|name| selinux::label_path(&folder.join(name), &labels.file))?;
     }
-    if let Some(log) = log_file::open_log(&container.metadata)? {
-        stdio.both(Role::Log, log)?;
+    if let Some(log) = log {
+        stdio.keep.push(Role::Log, log_file::place(&log)?);
+        stdio.send.push(Role::Log, log);
     }
     Ok(stdio)
 }
@@ -189,11 +203,6 @@ fn namespaces(engine: &Inner, sandbox: &Sandbox) -> Result<Vec<(NamespaceType, O
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
     Ok(namespaces)
-}
-
-fn hostname(engine: &Inner, sandbox: &Sandbox) -> String {
-    let file = engine.records.folder(Kind::Sandbox, sandbox.id()).join("hostname");
-    std::fs::read_to_string(file).map(|text| text.trim_end().to_owned()).unwrap_or_default()
 }
 
 /// The number of a signal as an image names it: `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`.

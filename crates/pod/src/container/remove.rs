@@ -4,14 +4,7 @@ use std::sync::Arc;
 
 use super::{Container, ContainerPhase, stop};
 use crate::{
-    Error, ErrorKind,
-    engine::{Inner, blocking},
-    failpoint,
-    joined::Operation,
-    lanes::patiently,
-    remains,
-    state::Kind,
-    undo::Undo,
+    Error, ErrorKind, engine::Inner, failpoint, joined::Operation, lanes::patiently, remains, state::Kind, undo::Undo,
 };
 
 /// Removes it; an unknown one succeeds. Who asks again joins.
@@ -56,7 +49,7 @@ pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -
         let (images, id) = (engine.images.clone(), id.to_owned());
         move || images.discard(&id).map_err(Error::from)
     };
-    undo.step("remove its writable layer", blocking(discard)).await;
+    undo.step("remove its writable layer", engine.images.disk().run(discard)).await;
     failpoint::reach("remove.discarded");
     undo.finish()?;
     engine.records.remove(Kind::Container, id)?;

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use super::log_file;
-use crate::{
-    Error,
-    engine::{Inner, blocking},
-};
+use super::outside_files;
+use crate::{Error, engine::Inner};
 
 pub(crate) async fn reopen_log(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let container = engine.container(id)?;
     if !container.is_running() {
         return Err(Error::state(format!("reopen the log of container {}: it does not run", container.id())));
     }
-    let of = Arc::clone(&container);
-    match blocking(move || log_file::open_log(&of.metadata)).await? {
+    match outside_files::open_log(engine, &container).await? {
         Some(log) => engine.monitor.reopen_log(container.id(), log).await,
         None => Ok(()),
     }

@@ -6,22 +6,28 @@
 
 use std::{
     fs,
-    os::{fd::AsRawFd, unix::ffi::OsStringExt},
+    os::{
+        fd::AsRawFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     path::{Path, PathBuf},
     sync::LazyLock,
 };
 
 use rustix::{
     fd::{AsFd, OwnedFd},
-    fs::{CWD, Dir, FileType, Mode, OFlags, XattrFlags, fstat, lgetxattr, lsetxattr, openat, setxattr},
+    fs::{
+        CWD, Dir, FileType, Mode, OFlags, ResolveFlags, XattrFlags, fstat, lgetxattr, lsetxattr, openat, openat2,
+        setxattr,
+    },
     io::Errno,
 };
 
 use crate::{Error, Security, error::failed};
 
 const ATTRIBUTE: &str = "security.selinux";
-/// Folders in folders of a volume.
-const DEPTH_MAX: usize = 1000;
+/// Longest path in a volume, bytes: what one system call takes.
+const PATH_MAX: usize = 4095;
 /// Not to be labelled for one container, because the node needs their labels itself. What lies in them may be.
 const OF_THE_NODE: [&str; 32] = [
     "/",
@@ -106,6 +112,11 @@ pub(crate) fn label_shm(tmpfs: impl AsFd, label: &str) -> Result<(), Error> {
         .map_err(failed(format_args!("label the pod's /dev/shm {label}")))
 }
 
+/// Labels a file of a folder.
+pub(crate) fn label_in(folder: impl AsFd, name: &str, label: &str) -> Result<(), Error> {
+    label_path(Path::new(&format!("/proc/self/fd/{}/{name}", folder.as_fd().as_raw_fd())), label)
+}
+
 /// Labels a file or folder of our own.
 pub(crate) fn label_path(path: &Path, label: &str) -> Result<(), Error> {
     settled(lsetxattr(path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
@@ -135,7 +146,7 @@ pub(crate) fn relabel(volume: &Path, label: &str) -> Result<(), Error> {
     let kind = FileType::from_raw_mode(fstat(&root).map_err(failed(&told))?.st_mode);
     if kind == FileType::Directory {
         let folder = openat(&root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        below(folder.map_err(failed(&told))?, label, 0).map_err(|error| error.during(told))?;
+        below(&folder.map_err(failed(&told))?, label).map_err(|error| error.during(told))?;
     }
     Ok(())
 }
@@ -145,31 +156,37 @@ fn is_the_nodes(real: &Path) -> bool {
     OF_THE_NODE.iter().any(|own| real == Path::new(own))
 }
 
-fn below(folder: OwnedFd, label: &str, depth: usize) -> Result<(), Error> {
-    if depth > DEPTH_MAX {
-        return Err(Error::invalid(format!("more than {DEPTH_MAX} folders in each other")));
-    }
-    let entries = Dir::read_from(&folder).map_err(failed("read a folder"))?;
-    for entry in entries {
-        let entry = entry.map_err(failed("read a folder"))?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
-        path.extend_from_slice(name.to_bytes());
-        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
-        let told = |errno: Errno| failed(format_args!("label {:?}", String::from_utf8_lossy(name.to_bytes())))(errno);
-        if !has(&path, label) {
-            settled(lsetxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty())).map_err(told)?;
-        }
-        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(&folder, name, flags, Mode::empty()) {
-                Ok(inner) => below(inner, label, depth + 1)?,
-                // Something else by now, or nothing.
-                Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
-                Err(errno) => return Err(told(errno)),
+/// One directory after the other, by its path below the root: a tree may be deeper than a stack or a table of descriptors.
+fn below(root: &OwnedFd, label: &str) -> Result<(), Error> {
+    let mut pending = vec![PathBuf::from(".")];
+    while let Some(directory) = pending.pop() {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let folder = match openat2(root, &directory, flags, Mode::empty(), resolve) {
+            Ok(folder) => folder,
+            // Something else by now, or nothing.
+            Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
+            Err(errno) => return Err(failed(format_args!("open {}", directory.display()))(errno)),
+        };
+        for entry in Dir::read_from(&folder).map_err(failed("read a folder"))? {
+            let entry = entry.map_err(failed("read a folder"))?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
+            path.extend_from_slice(name.to_bytes());
+            let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+            if !has(&path, label) {
+                settled(lsetxattr(&path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
+                    .map_err(failed(format_args!("label {:?}", String::from_utf8_lossy(name.to_bytes()))))?;
+            }
+            if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+                let inner = directory.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+                if inner.as_os_str().len() > PATH_MAX {
+                    return Err(Error::invalid(format!("a path in it is longer than {PATH_MAX} bytes")));
+                }
+                pending.push(inner);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The OCI spec of a container: what was asked for, what its image says, what every container has.
 
-mod apparmor;
+pub(crate) mod apparmor;
 mod arguments;
 mod capabilities;
 mod devices;

@@ -51,7 +51,12 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
     // A process that is gone hears as well as any: the signal then does no harm.
     let hears = || process::hears(pid, signal).unwrap_or(true);
     let heard = hears();
-    engine.monitor.kill(&target, signal, KillScope::Init).await?;
+    // A signal that could not be sent is sent by the next stop.
+    let send = || async {
+        let sent = engine.monitor.kill(&target, signal, KillScope::Init).await;
+        sent.inspect_err(|_| container.asked.store(false, Ordering::Release))
+    };
+    send().await?;
     let ended = wait(container, grace);
     if heard {
         return Ok(ended.await);
@@ -62,7 +67,7 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
         while !hears() {
             tokio::time::sleep(LISTEN).await;
         }
-        engine.monitor.kill(&target, signal, KillScope::Init).await
+        send().await
     };
     tokio::pin!(ended);
     tokio::select! {

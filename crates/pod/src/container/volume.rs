@@ -14,7 +14,7 @@ use rustix::{
 use syscall::mount_attributes::MountAttributes;
 
 use super::{Propagation, Volume};
-use crate::{Error, error::failed};
+use crate::{Error, error::failed, mount_source::MountTable};
 
 /// A volume, with what is mounted below it, its propagation and its attributes set.
 pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
@@ -58,39 +58,59 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     Ok(tree)
 }
 
-/// A file of our own, private.
-pub(crate) fn open_file(path: &Path, readonly: bool) -> Result<OwnedFd, Error> {
+/// A file or folder of the node's own, private.
+pub(crate) fn open_file(path: &Path) -> Result<OwnedFd, Error> {
     let told = format!("clone {}", path.display());
     let tree = clone(path, Depth::All).map_err(failed(&told))?;
+    private(&tree, false).map_err(failed(told))?;
+    Ok(tree)
+}
+
+/// One file of a detached mount as a mount of its own, private. `point` as for [`clone_detached`].
+pub(crate) fn clone_file(mount: BorrowedFd<'_>, name: &str, point: &Path, readonly: bool) -> Result<OwnedFd, Error> {
+    let told = format!("clone the pod's {name}");
+    let tree = clone_or_attach(mount, name, point).map_err(|e| e.during(&told))?;
+    private(&tree, readonly).map_err(failed(told))?;
+    Ok(tree)
+}
+
+fn private(tree: &OwnedFd, readonly: bool) -> std::io::Result<()> {
     let mut attributes =
         MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..MountAttributes::default() };
     if readonly {
         attributes.set = MountAttrFlags::MOUNT_ATTR_RDONLY;
     }
-    attributes.apply(&tree, true).map_err(failed(told))?;
-    Ok(tree)
+    attributes.apply(tree, true)
 }
 
 /// Another mount of what a detached mount shows. Before Linux 6.15 only what is attached can be cloned: then it is attached
 /// at `point`, which is made, for as long as the pod lives.
 pub(crate) fn clone_detached(mount: BorrowedFd<'_>, point: &Path) -> Result<OwnedFd, Error> {
-    match clone_of(mount) {
-        Err(Errno::INVAL) => {
-            attach(mount, point)?;
-            clone_of(mount)
-        }
-        cloned => cloned,
-    }
-    .map_err(failed("clone the pod's /dev/shm"))
+    clone_or_attach(mount, "", point).map_err(|e| e.during("clone the pod's /dev/shm"))
 }
 
-fn clone_of(mount: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(mount, "", flags)
+fn clone_or_attach(mount: BorrowedFd<'_>, name: &str, point: &Path) -> Result<OwnedFd, Error> {
+    match clone_of(mount, name) {
+        Err(Errno::INVAL) => {
+            // Another container of the pod may attach it at the same time: then it can be cloned all the same.
+            let attached = attach(mount, point);
+            clone_of(mount, name).or_else(|errno| attached.and(Err(failed("open_tree")(errno))))
+        }
+        cloned => cloned.map_err(failed("open_tree")),
+    }
+}
+
+/// With an empty name the mount's root.
+fn clone_of(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    open_tree(mount, name, flags)
 }
 
 fn attach(mount: BorrowedFd<'_>, point: &Path) -> Result<(), Error> {
-    let told = format!("attach the pod's /dev/shm at {}", point.display());
+    let told = format!("attach a tmpfs of the pod at {}", point.display());
     match std::fs::create_dir(point) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(told)(error)),
         _ => {}
@@ -128,40 +148,7 @@ pub(crate) fn clone(path: &Path, depth: Depth) -> Result<OwnedFd, Errno> {
 /// it is cloned.
 fn propagates(path: &Path, tags: &[&str]) -> bool {
     let Ok(path) = path.canonicalize() else { return true };
-    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return true };
-    let mut best: Option<(usize, bool)> = None;
-    for line in table.lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let Some(point) = fields.get(4) else { continue };
-        let shared =
-            fields.iter().skip(6).take_while(|f| **f != "-").any(|f| tags.iter().any(|tag| f.starts_with(tag)));
-        let longer = best.is_none_or(|(length, _)| point.len() >= length);
-        if path.starts_with(unescape(point)) && longer {
-            best = Some((point.len(), shared));
-        }
-    }
-    best.is_none_or(|(_, shared)| shared)
-}
-
-/// mountinfo writes blanks and the like as `\040`.
-fn unescape(field: &str) -> String {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
-        let value = octal.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
-        match value {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    MountTable::read().has_tag(&path, tags)
 }
 
 #[cfg(test)]
@@ -182,19 +169,16 @@ mod tests {
             let shm = crate::sandbox::make_shm((0, 0)).expect("tmpfs");
             attach(shm.as_fd(), &point).expect("attach");
             std::fs::write(point.join("x"), "shared").expect("write");
-            let clone = clone_of(shm.as_fd()).expect("clone");
+            let clone = clone_of(shm.as_fd(), "").expect("clone");
             let path = format!("/proc/thread-self/fd/{}/x", std::os::fd::AsRawFd::as_raw_fd(&clone));
+            assert_eq!(std::fs::read_to_string(path).expect("read"), "shared");
+            let file = clone_of(shm.as_fd(), "x").expect("clone");
+            let path = format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
             assert_eq!(std::fs::read_to_string(path).expect("read"), "shared");
             detach(&point).expect("detach");
             detach(&point).expect("detach twice");
             assert!(!point.join("x").exists());
         });
         outcome.join().expect("the thread's assertions hold");
-    }
-
-    #[test]
-    fn blanks_in_mount_points_are_read() {
-        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
-        assert_eq!(unescape("/a\\04"), "/a\\04");
     }
 }

@@ -19,6 +19,9 @@ pub(crate) struct Inventory {
     pub(crate) keys: HashSet<String>,
 }
 
+/// What a monitor needs to move output.
+const OUTPUT: [Role; 4] = [Role::StdoutRead, Role::StderrRead, Role::Terminal, Role::Log];
+
 /// One container or pod init.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -26,6 +29,8 @@ pub(crate) struct Held {
     files: Vec<(Role, OwnedFd)>,
     /// Its end is waited for by its pidfd.
     awaited: bool,
+    /// It ended, and its output is not in its log yet.
+    pending: bool,
 }
 
 /// See the module.
@@ -48,7 +53,7 @@ impl Contents {
 impl Held {
     /// Of a running monitor's own words.
     pub(crate) fn new(holding: Holding, files: Attachments) -> Self {
-        Self { holding, files: files.into_iter().collect(), awaited: false }
+        Self { holding, files: files.into_iter().collect(), awaited: false, pending: false }
     }
 
     /// What to say to a monitor that does not know it.
@@ -70,6 +75,7 @@ impl Held {
             log: LogOptions::default(),
             state,
             hooks: None,
+            user_namespace: None,
         }
     }
 }
@@ -120,10 +126,25 @@ impl Custody {
         }
     }
 
-    /// All of its output is in its log: only the record is left.
+    /// All of its output is in its log, or [`Custody::output_pending`] was called before.
     pub(crate) fn exited(&self, id: &str, status: &ExitStatus) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.holding.state = HoldingState::Exited(status.clone());
+            held.files.retain(|(role, _)| *role == Role::Pidfd || (held.pending && OUTPUT.contains(role)));
+        }
+    }
+
+    /// Keeps the output of a container that is about to be [`Custody::exited`]: its log hangs.
+    pub(crate) fn output_pending(&self, id: &str) {
+        if let Some(held) = self.lock().objects.get_mut(id) {
+            held.pending = true;
+        }
+    }
+
+    /// All of its output is in its log now: only the record is left.
+    pub(crate) fn drained(&self, id: &str) {
+        if let Some(held) = self.lock().objects.get_mut(id) {
+            held.pending = false;
             held.files.retain(|(role, _)| *role == Role::Pidfd);
         }
     }
@@ -175,6 +196,12 @@ impl Custody {
         let contents = self.lock();
         let holding = &contents.objects.get(id)?.holding;
         (holding.state == *state).then_some((holding.pid, holding.start_time))
+    }
+
+    /// Whether its end is known; also for an object that is not held.
+    pub(super) fn has_exited(&self, id: &str) -> bool {
+        let contents = self.lock();
+        contents.objects.get(id).is_none_or(|held| matches!(held.holding.state, HoldingState::Exited(_)))
     }
 
     pub(crate) fn ids(&self) -> Vec<String> {

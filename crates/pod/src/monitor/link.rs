@@ -26,6 +26,8 @@ use crate::{Error, ErrorKind, watched::watch};
 
 /// A monitor that does not answer for so long is taken for hung.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the socket of a hung monitor may have no room for a request. A request that waits holds its descriptors.
+const SEND: Duration = Duration::from_secs(10);
 /// The first answer of a monitor that may just be starting.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -57,16 +59,7 @@ impl Link {
         events: mpsc::UnboundedSender<Event>,
         figures: Arc<MonitorFigures>,
     ) -> Result<(Arc<Self>, Welcome), Error> {
-        let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
-        rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
-        let link = Arc::new(Self {
-            socket: watch(Socket(connection), Interest::READABLE | Interest::WRITABLE).map_err(|e| broken(&e))?,
-            pending: Mutex::new(Some(HashMap::new())),
-            next: AtomicU64::new(1),
-            turn: tokio::sync::Mutex::new(()),
-            over: watch::Sender::new(false),
-            figures,
-        });
+        let link = Self::attach(connection, figures)?;
         tokio::spawn(Arc::clone(&link).read(events));
         let hello = link.ask(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
         match tokio::time::timeout(HELLO, hello).await {
@@ -75,6 +68,20 @@ impl Link {
             Ok(Err(error)) => Err(error.during("greet the monitor")),
             Err(_) => Err(Error::unavailable("greet the monitor: it does not answer")),
         }
+    }
+
+    /// Takes over a connected socket; nothing is sent and nothing is read yet.
+    fn attach(connection: Connection, figures: Arc<MonitorFigures>) -> Result<Arc<Self>, Error> {
+        let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
+        rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
+        Ok(Arc::new(Self {
+            socket: watch(Socket(connection), Interest::READABLE | Interest::WRITABLE).map_err(|e| broken(&e))?,
+            pending: Mutex::new(Some(HashMap::new())),
+            next: AtomicU64::new(1),
+            turn: tokio::sync::Mutex::new(()),
+            over: watch::Sender::new(false),
+            figures,
+        }))
     }
 
     /// One request, one reply.
@@ -89,7 +96,7 @@ impl Link {
         let (which, began, _waiting) = (kind(&request), Instant::now(), Gauge::hold(&figures.waiting));
         let answer = async {
             let mut answers = self.send(request, attachments).await?;
-            next(&mut answers).await
+            answers.next().await
         };
         let answer = answer.instrument(debug_span!("monitor", request = MONITOR_REQUESTS[which])).await;
         match &answer {
@@ -104,7 +111,7 @@ impl Link {
         let mut answers = self.send(Request::Inventory, Attachments::new()).await?;
         let mut held = Vec::new();
         loop {
-            match next(&mut answers).await? {
+            match answers.next().await? {
                 (Ok(Reply::Holding(holding)), attachments) => held.push((*holding, attachments)),
                 (Ok(Reply::Done), _) => return Ok(held),
                 (Ok(other), _) => return Err(unexpected("Inventory", &other)),
@@ -129,7 +136,8 @@ impl Link {
         *self.over.borrow()
     }
 
-    async fn send(&self, request: Request, attachments: Attachments) -> Result<mpsc::UnboundedReceiver<Answer>, Error> {
+    /// Sends a request within [`SEND`]. The replies end with the returned value, also when its caller gives up.
+    async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
         self.figures.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -137,19 +145,21 @@ impl Link {
             Some(pending) => pending.insert(seq, sender),
             None => return Err(lost()),
         };
+        let replies = Replies { link: self, seq, receiver };
         let envelope = Envelope::Request { seq, body: Box::new(request), roles: Vec::new() };
-        // One sender at a time: what was seen to have room has it still.
-        let turn = self.turn.lock().await;
-        self.room().await?;
-        let sent = self.socket.get_ref().0.send(envelope, &attachments);
-        drop(turn);
-        match sent {
-            Ok(()) => Ok(receiver),
-            Err(CodecError::Closed) => Err(lost()),
-            Err(error) => {
-                self.forget(seq);
-                Err(Error::internal(format!("send a request to the monitor: {error}")))
+        let sent = async {
+            // One sender at a time: the room that was seen is still there.
+            let _turn = self.turn.lock().await;
+            self.room().await?;
+            match self.socket.get_ref().0.send(envelope, &attachments) {
+                Ok(()) => Ok(()),
+                Err(CodecError::Closed) => Err(lost()),
+                Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
             }
+        };
+        match tokio::time::timeout(SEND, sent).await {
+            Ok(sent) => sent.map(|()| replies),
+            Err(_) => Err(hung("takes no request", SEND)),
         }
     }
 
@@ -208,15 +218,31 @@ impl Link {
     }
 }
 
-async fn next(answers: &mut mpsc::UnboundedReceiver<Answer>) -> Result<Answer, Error> {
-    match tokio::time::timeout(PATIENCE, answers.recv()).await {
-        Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(lost()),
-        Err(_) => Err(Error::new(
-            ErrorKind::DeadlineExceeded,
-            format!("the monitor does not answer within {} s", PATIENCE.as_secs()),
-        )),
+/// The replies to one request. Dropping it forgets the request.
+struct Replies<'a> {
+    link: &'a Link,
+    seq: u64,
+    receiver: mpsc::UnboundedReceiver<Answer>,
+}
+
+impl Replies<'_> {
+    async fn next(&mut self) -> Result<Answer, Error> {
+        match tokio::time::timeout(PATIENCE, self.receiver.recv()).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(lost()),
+            Err(_) => Err(hung("does not answer", PATIENCE)),
+        }
     }
+}
+
+impl Drop for Replies<'_> {
+    fn drop(&mut self) {
+        self.link.forget(self.seq);
+    }
+}
+
+fn hung(what: &str, time: Duration) -> Error {
+    Error::new(ErrorKind::DeadlineExceeded, format!("the monitor {what} within {} s", time.as_secs()))
 }
 
 fn lost() -> Error {
@@ -228,3 +254,6 @@ pub(super) fn unexpected(request: &str, reply: &Reply) -> Error {
     let name = json.trim_matches(['{', '"']).split('"').next().unwrap_or_default().to_owned();
     Error::internal(format!("the monitor answered {request} with {name:?}"))
 }
+
+#[cfg(test)]
+mod tests;

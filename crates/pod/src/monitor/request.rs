@@ -14,7 +14,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
 use super::{Held, Monitor, link::unexpected, supervisor::see_off};
-use crate::{Error, ErrorKind, error::failed, process, sandbox::Owned};
+use crate::{Error, ErrorKind, container::log_file, error::failed, process, sandbox::Owned};
 
 /// How often a request that may be repeated is, when the monitor dies under it.
 const REPEATS: usize = 3;
@@ -82,6 +82,7 @@ impl Monitor {
         let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.log = create.log;
         holding.hooks = HeldHooks::of(&create.spec, &create.container, &create.bundle);
+        holding.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let link = self.link().await?;
         let (reply, mut files) = link.try_ask(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {
@@ -137,6 +138,9 @@ impl Monitor {
         let id = exec.exec.clone();
         let (sender, exited) = oneshot::channel();
         let link = self.link().await?;
+        if let Some(begun) = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            begun.insert(id.clone());
+        }
         let waiting = &self.0.execs;
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
         let outcome = link.ask(Request::Exec(Box::new(exec)), attachments).await;
@@ -149,6 +153,17 @@ impl Monitor {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         }
         started
+    }
+
+    /// Whether a command was begun by this process. To be asked until [`Monitor::all_are_begun`].
+    pub(crate) fn has_begun(&self, exec: &str) -> bool {
+        let begun = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.as_ref().is_none_or(|begun| begun.contains(exec))
+    }
+
+    /// From now on every command was begun by this process.
+    pub(crate) fn all_are_begun(&self) {
+        self.0.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Kills a command with all it started: whether the monitor knows it (still).
@@ -180,7 +195,7 @@ impl Monitor {
     pub(crate) async fn reopen_log(&self, container: &str, log: OwnedFd) -> Result<(), Error> {
         let request = || Request::ReopenLog { container: container.to_owned() };
         self.repeat(request, || Ok(Attachments::new().with(Role::Log, duplicate(&log)?))).await?;
-        self.custody().replace(container, Role::Log, Some(log));
+        self.custody().replace(container, Role::Log, Some(log_file::place(&log)?));
         Ok(())
     }
 

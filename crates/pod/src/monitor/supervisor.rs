@@ -1,7 +1,7 @@
 //! Keeping a monitor: found or started at first, connected to again or replaced when the connection breaks.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use monitor_api::{Attachments, Event, ExitStatus, Holding, SocketError, Welcome};
+use monitor_api::{Attachments, Event, ExitStatus, Holding, HoldingState, SocketError, Welcome};
 use rustix::{
     fd::OwnedFd,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -46,6 +46,8 @@ pub(super) struct Inner {
     link: watch::Sender<Option<Connected>>,
     pub(super) custody: Custody,
     pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
+    /// Commands begun since the start; `None` once nobody tells them from those of an earlier daemon any longer.
+    pub(super) begun: Mutex<Option<HashSet<String>>>,
     events: mpsc::UnboundedSender<Event>,
     /// No monitor is wanted any more.
     pub(super) over: AtomicBool,
@@ -74,6 +76,7 @@ impl Monitor {
             link: watch::Sender::new(None),
             custody: Custody::default(),
             execs: Mutex::new(HashMap::new()),
+            begun: Mutex::new(Some(HashSet::new())),
             events,
             over: AtomicBool::new(false),
             figures: Arc::default(),
@@ -185,15 +188,30 @@ impl Inner {
     /// A connection again, with everything handed over that the monitor does not hold.
     async fn restore(&self, before: &OwnedFd) -> Result<Connected, Error> {
         let connected = self.connect(Some(before)).await?;
-        let held = connected.link.inventory().await?;
-        let known: Vec<String> = held.into_iter().map(|(holding, _)| holding.id).collect();
+        let held: Vec<Holding> = connected.link.inventory().await?.into_iter().map(|(holding, _)| holding).collect();
+        let known: Vec<String> = held.iter().map(|holding| holding.id.clone()).collect();
         for (request, attachments) in self.custody.adoptions(&known)? {
             if let Err(error) = connected.link.ask(request, attachments).await {
                 // One that cannot be handed over must not keep the others from it.
                 tracing::warn!("hand over to the new monitor: {error}");
             }
         }
+        self.report_missed_ends(held);
         Ok(connected)
+    }
+}
+
+impl Inner {
+    /// Reports the ends that the same monitor saw while nobody was connected: it sends no event for them anymore.
+    fn report_missed_ends(&self, held: Vec<Holding>) {
+        for holding in held {
+            if let HoldingState::Exited(status) = holding.state
+                && !self.custody.has_exited(&holding.id)
+            {
+                // The engine ended: its successor reads the inventory.
+                let _ = self.events.send(Event::Exited { container: holding.id, status });
+            }
+        }
     }
 }
 

@@ -39,7 +39,8 @@ impl Monitor {
                 now.version, now.major, now.minor
             )));
         }
-        let file = File::open(program).map_err(|e| Error::state(format!("{told}: {e}")))?;
+        let (path, during) = (program.to_owned(), told.clone());
+        let file = blocking(move || File::open(path).map_err(|e| Error::state(format!("{during}: {e}")))).await?;
         let attachments = Attachments::new().with(Role::Program, file.into());
         match self.link().await?.ask(Request::Upgrade, attachments).await {
             Ok((Reply::Welcome(welcome), _)) => {

@@ -3,7 +3,12 @@
 //! What a command left behind when it ended is the container's, and lives on. It is told from a command by its parent, which
 //! is in its own PID namespace; a command's is outside. In a container on the node's PID namespace they look alike, and live.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use cgroup::Group;
 
@@ -14,31 +19,51 @@ use crate::{
     identifier,
 };
 
-/// Kills those that are left, with all they started. To be called before any is begun by this daemon.
-pub(super) async fn end_left(engine: &Arc<Inner>) {
-    let engine = Arc::clone(engine);
-    let over = blocking(move || {
-        let running = |container: &Arc<Container>| container.record().phase == ContainerPhase::Running;
-        let containers = engine.containers();
-        Ok(containers.iter().filter(|container| running(container)).flat_map(|one| end_of(&engine, one)).collect())
-    });
-    let over: Vec<Group> = over.await.unwrap_or_default();
-    // Not waited for: what hangs in the kernel must not keep the daemon from its start.
-    tokio::task::spawn_blocking(move || {
-        for group in over {
-            let path = group.path().to_string();
-            if let Err(error) = group.remove() {
-                tracing::warn!("remove {path}, which a command left: {error}");
-            }
+/// As many containers are looked at between two pauses: requests are served meanwhile.
+const AT_ONCE: usize = 16;
+const PAUSE: Duration = Duration::from_millis(20);
+/// From the engine's opening to the first look: first of all requests are to be served.
+const LATER: Duration = Duration::from_millis(500);
+
+/// Kills those that are left, with all they started, of containers that ran when this daemon started. What this daemon
+/// began is known to [`crate::monitor::Monitor::has_begun`].
+pub(super) async fn end_left(engine: Weak<Inner>) {
+    let running = |engine: Arc<Inner>| {
+        let mut running = engine.containers();
+        running.retain(|container| container.record().phase == ContainerPhase::Running);
+        running
+    };
+    tokio::time::sleep(LATER).await;
+    for some in engine.upgrade().map(running).unwrap_or_default().chunks(AT_ONCE) {
+        let Some(engine) = engine.upgrade() else { return };
+        let some = some.to_vec();
+        let over = blocking(move || Ok(some.iter().flat_map(|one| end_of(&engine, one)).collect::<Vec<Group>>()));
+        let over = over.await.unwrap_or_default();
+        if !over.is_empty() {
+            // Not waited for: what hangs in the kernel must not keep the others from their end.
+            tokio::task::spawn_blocking(move || over.into_iter().for_each(remove));
         }
-    });
+        tokio::time::sleep(PAUSE).await;
+    }
+    if let Some(engine) = engine.upgrade() {
+        engine.monitor.all_are_begun();
+    }
+}
+
+fn remove(group: Group) {
+    let path = group.path().to_string();
+    if let Err(error) = group.remove() {
+        tracing::warn!("remove {path}, which a command left: {error}");
+    }
 }
 
 /// Groups that nobody needs any more.
 fn end_of(engine: &Inner, container: &Container) -> Vec<Group> {
-    let groups = container.group(engine).and_then(|group| {
-        group.exec_groups(identifier::is_fresh).map_err(failed(format_args!("list commands of {}", container.id())))
-    });
+    // The groups are listed before this is asked: a command that is begun later has none yet.
+    let left = |name: &str| identifier::is_fresh(name) && !engine.monitor.has_begun(name);
+    let groups = container
+        .group(engine)
+        .and_then(|group| group.exec_groups(left).map_err(failed(format_args!("list commands of {}", container.id()))));
     groups.unwrap_or_default().into_iter().filter(is_over).collect()
 }
 

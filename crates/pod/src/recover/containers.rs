@@ -5,10 +5,10 @@
 //! | creating | any | any | taken back |
 //! | exited | any | any | exited |
 //! | created … running | holds it | | what the monitor says |
-//! | running | knows nothing | pid with that start time lives | running, handed to the monitor |
-//! | created … running | knows nothing | gone | exited, code unknown |
+//! | created … running | knows nothing | pid with that start time lives and executed its program | running, handed to the monitor |
+//! | created … running | knows nothing | gone, or never executed its program | exited, code unknown |
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use monitor_api::{HeldHooks, Holding, HoldingState, LogOptions, Role};
 use rustix::{
@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 
 use super::sandboxes;
 use crate::{
-    Error, clock,
+    Error, ErrorKind, clock,
     container::{
-        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, log_file, prepare,
+        Container, ContainerMetadata, ContainerPhase, ContainerRecord, broken, end, log_file, outside_files, prepare,
         remove::take_away, stdio,
     },
     engine::{Inner, name_of},
@@ -30,10 +30,12 @@ use crate::{
     state::{Kind, Loaded},
 };
 
+/// What is on record of all containers.
+pub(super) type Records = Vec<Loaded<ContainerMetadata, ContainerRecord>>;
+
 /// Those that were not made yet are taken back by tasks of their own.
-pub(super) async fn load(engine: &Arc<Inner>, found: &mut Inventory) -> Result<Vec<JoinHandle<()>>, Error> {
+pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut begun = Vec::new();
-    let loaded: Vec<Loaded<ContainerMetadata, ContainerRecord>> = engine.records.load(Kind::Container)?;
     for Loaded { id, metadata, status } in loaded {
         let held = found.objects.remove(&id);
         let (metadata, record) = match (metadata, status) {
@@ -49,16 +51,19 @@ pub(super) async fn load(engine: &Arc<Inner>, found: &mut Inventory) -> Result<V
                 broken(&id, held.as_ref(), &why)
             }
         };
+        let unknown_user = record.user.is_none() && record.phase != ContainerPhase::Creating;
         let container = Arc::new(Container::new(metadata, record));
         engine.insert_container(Arc::clone(&container));
-        // Who it is, for lists: read once.
-        let _ = container.process(&engine.records);
+        if unknown_user {
+            // Its record was written by a daemon that kept this in the specification alone.
+            container.find_user(&engine.records);
+        }
         match restore(engine, &container, held).await {
             Ok(task) => begun.extend(task),
             Err(error) => tracing::warn!("restore container {id}: {error}"),
         }
     }
-    Ok(begun)
+    begun
 }
 
 /// As a task: what hangs in the kernel must not keep the daemon from its start.
@@ -97,7 +102,7 @@ async fn restore(
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => as_held(engine, container, holding),
-        (phase, None) => alone(engine, container, phase).await,
+        (_, None) => alone(engine, container).await,
     };
     restored.map(|()| None)
 }
@@ -110,16 +115,14 @@ fn filter(engine: &Inner, container: &Container) -> Option<OwnedFd> {
 
 fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<(), Error> {
     container.update(&engine.records, |record| {
+        let same_process = (record.pid, record.start_time) == (holding.pid, holding.start_time);
         (record.pid, record.start_time) = (holding.pid, holding.start_time);
         match holding.state {
             HoldingState::Exited(status) => end::finish(record, &status),
-            HoldingState::Running => {
-                record.phase = ContainerPhase::Running;
-                record.enter("running");
-                if record.started_at == 0 {
-                    record.started_at = clock::now();
-                }
-            }
+            // As it is on record already: nothing is written.
+            HoldingState::Running if same_process && is_running(record) => return false,
+            HoldingState::Running => run(record),
+            _ if same_process && record.phase == ContainerPhase::Created => return false,
             _ => {
                 record.phase = ContainerPhase::Created;
                 record.enter("created");
@@ -129,18 +132,42 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
     })
 }
 
-/// Both processes were gone: the kernel is asked.
-async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: ContainerPhase) -> Result<(), Error> {
+/// Hands a log to the monitor whose file system did not answer at once.
+async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
+    let Some(engine) = engine.upgrade() else { return };
+    let Ok(Some(log)) = outside_files::open_log(&engine, &container).await else { return };
+    match engine.monitor.reopen_log(container.id(), log).await {
+        Ok(()) => tracing::info!(container = container.id(), "its log's file system answers again"),
+        Err(error) => tracing::warn!(container = container.id(), "continue its log: {error}"),
+    }
+}
+
+fn is_running(record: &ContainerRecord) -> bool {
+    record.phase == ContainerPhase::Running && record.started_at != 0
+}
+
+fn run(record: &mut ContainerRecord) {
+    record.phase = ContainerPhase::Running;
+    record.enter("running");
+    if record.started_at == 0 {
+        record.started_at = clock::now();
+    }
+}
+
+/// Whether its program was executed. A process that still waits for its start is killed: its gate is lost.
+fn runs(pidfd: &OwnedFd, pid: u32) -> bool {
+    let runs = process::has_executed(pid) == Some(true);
+    if !runs {
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+    }
+    runs
+}
+
+/// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a container
+/// ran whose status still says that it was to be started.
+async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
     let record = container.record();
-    let pidfd = process::find(record.pid, record.start_time);
-    let Some(pidfd) = pidfd.filter(|pidfd| {
-        let runs = phase == ContainerPhase::Running;
-        if !runs {
-            // Its gate is lost, it can never run.
-            let _ = pidfd_send_signal(pidfd, Signal::KILL);
-        }
-        runs
-    }) else {
+    let Some(pidfd) = process::find(record.pid, record.start_time).filter(|pidfd| runs(pidfd, record.pid)) else {
         // Nobody is left who starts it and would say first how that went.
         container.update_anyway(&engine.records, |record| {
             let starts = record.phase == ContainerPhase::Starting;
@@ -151,21 +178,33 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, phase: Container
         });
         return end::ended(engine, container, record.early_end.clone().unwrap_or_else(end::unseen));
     };
+    container.update_anyway(&engine.records, |record| {
+        let stale = record.phase != ContainerPhase::Running;
+        if stale {
+            run(record);
+        }
+        stale
+    });
     let folder = engine.records.folder(Kind::Container, container.id());
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
-    match log_file::open_log(&container.metadata) {
+    let log = outside_files::open_log_at_once(engine, container).await;
+    match log.and_then(|log| log.as_ref().map(log_file::place).transpose()) {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}
         // What it can have done itself must not end it: only its log does not go on.
-        Err(error) => tracing::warn!(container = container.id(), "{error}"),
+        Err(error) => {
+            tracing::warn!(container = container.id(), "{error}");
+            if error.kind == ErrorKind::DeadlineExceeded {
+                tokio::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+            }
+        }
     }
+    let spec = container.spec(&engine.records).ok();
     let holding = Holding {
-        hooks: container
-            .spec(&engine.records)
-            .ok()
-            .and_then(|spec| HeldHooks::of(&spec, container.id(), &folder.to_string_lossy())),
+        user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
+        hooks: spec.and_then(|spec| HeldHooks::of(&spec, container.id(), &folder.to_string_lossy())),
         id: container.id().to_owned(),
         sandbox: container.metadata.sandbox.clone(),
         cgroup: container.metadata.cgroup.clone(),

@@ -12,14 +12,16 @@ use crate::{
     error::failed,
     monitor::Inventory,
     sandbox::{
-        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive, make_owned,
-        make_shared, teardown::teardown,
+        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive, make_files,
+        make_owned, make_shared, run::hostname, teardown::teardown, write_files,
     },
     state::{Kind, Loaded},
 };
 
-pub(super) fn load(engine: &Arc<Inner>) -> Result<(), Error> {
-    let loaded: Vec<Loaded<SandboxMetadata, SandboxRecord>> = engine.records.load(Kind::Sandbox)?;
+/// What is on record of all sandboxes.
+pub(super) type Records = Vec<Loaded<SandboxMetadata, SandboxRecord>>;
+
+pub(super) fn load(engine: &Arc<Inner>, loaded: Records) {
     for Loaded { id, metadata, status } in loaded {
         let (metadata, record) = match (metadata, status) {
             (Ok(metadata), Ok(status)) if metadata.id == id => {
@@ -38,7 +40,6 @@ pub(super) fn load(engine: &Arc<Inner>) -> Result<(), Error> {
         };
         engine.insert_sandbox(Arc::new(Sandbox::new(metadata, record)));
     }
-    Ok(())
 }
 
 /// Puts a pod into the lists that containers belong to and no record tells of.
@@ -93,7 +94,7 @@ fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
 }
 
 async fn ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    if sandbox.config().network == SharedMode::Pod && engine.pins.get(sandbox.id()).is_err() {
+    if sandbox.config().network == SharedMode::Pod && !engine.pins.is_pinned(sandbox.id()) {
         tracing::warn!("the network namespace of pod {} is gone: the pod is not ready any more", sandbox.id());
         return sandbox.update(&engine.records, |record| {
             record.phase = SandboxPhase::Networked;
@@ -101,11 +102,31 @@ async fn ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error>
         });
     }
     let (shared, key) = (Shared::of(sandbox.config()), Shared::key(sandbox.id()));
-    if engine.monitor.custody().kept_count(&key) == shared.len() {
+    let custody = engine.monitor.custody();
+    let kept = custody.kept_count(&key);
+    if kept == shared.len() {
         return Ok(());
     }
-    let files = again(engine, sandbox).await?;
-    engine.monitor.keep(key, files).await
+    let mut descriptors = Vec::with_capacity(shared.len());
+    if kept + 1 == shared.len() {
+        // Of an older version, whose files were in the record's folder.
+        for n in 0..kept {
+            descriptors.extend(custody.kept(&key, n).map_err(failed("duplicate what the pod shares"))?);
+        }
+        descriptors.push(blocking(make_files).await?);
+    } else {
+        descriptors = again(engine, sandbox).await?;
+    }
+    if let Some(files) = descriptors.last() {
+        let files = files.try_clone().map_err(failed("duplicate the pod's files"))?;
+        let of = Arc::clone(sandbox);
+        let write = move || {
+            let (config, record) = (of.config(), of.record());
+            write_files(files, config, &hostname(config), record.attachment.as_ref())
+        };
+        blocking(write).await?;
+    }
+    engine.monitor.keep(key, descriptors).await
 }
 
 /// From a container that runs, else new: nobody then has seen the old ones.
@@ -117,9 +138,7 @@ async fn again(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<Vec<rustix
     if let Some(files) = pids.into_iter().find_map(|pid| derive(sandbox.config(), pid).ok()) {
         return Ok(files);
     }
-    let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
-    let hostname = std::fs::read_to_string(folder.join("hostname")).unwrap_or_default();
-    let hostname = hostname.trim_end().to_owned();
+    let hostname = hostname(sandbox.config());
     // The network namespace is there, and knows who owns it.
     let network = engine.pins.get(sandbox.id()).ok().filter(|_| sandbox.config().user_namespace.is_some());
     let user = network.map(syscall::user_namespace::owning_user_namespace).transpose();

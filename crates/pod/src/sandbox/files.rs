@@ -1,29 +1,62 @@
-//! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod, in its record's folder.
+//! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod.
+//!
+//! Containers may write to them, so they are on a small tmpfs of the pod's own, which is mounted nowhere and kept by
+//! descriptor ([`super::Shared`]): what fills it fills nothing else.
 
-use std::{fs, net::IpAddr, os::unix::fs::chown, path::Path};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::IpAddr,
+    os::unix::fs::{PermissionsExt, fchown},
+};
 
 use network::Attachment;
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{Mode, OFlags, openat},
+};
 
-use super::{Dns, SandboxConfig, SharedMode, namespaces::root_of};
+use super::{
+    Dns, SandboxConfig, SharedMode,
+    namespaces::{make_tmpfs, root_of},
+};
 use crate::{Error, error::failed};
 
-/// Name in the folder, and where containers see it.
+/// Name in the tmpfs, and where containers see it.
 pub(crate) const SHARED_FILES: [(&str, &str); 3] =
     [("hostname", "/etc/hostname"), ("hosts", "/etc/hosts"), ("resolv.conf", "/etc/resolv.conf")];
+/// Where a kernel that cannot clone a detached mount has the tmpfs attached, in the record's folder.
+pub(crate) const FILES: &str = "files";
+
+/// The node's files that may become the pod's.
+const NODE_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+/// How much of one of them is taken, bytes.
+const NODE_FILE_MAX: u64 = 8 << 20;
+/// What containers may write beyond that, bytes.
+const ROOM: u64 = 1 << 20;
 
 const LOCAL: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
     fe00::\tip6-localnet\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n";
 
-/// Writes all three.
-pub(super) fn write(
-    folder: &Path,
+/// The tmpfs for them, empty.
+pub(crate) fn make() -> Result<OwnedFd, Error> {
+    let length = |path| fs::metadata(path).map_or(0, |about| about.len().min(NODE_FILE_MAX));
+    let size = NODE_FILES.map(length).iter().sum::<u64>() + ROOM;
+    // The root, three files, and what the kernel rounds up.
+    let options = [("source", "pod-files"), ("size", &size.to_string()), ("nr_inodes", "8"), ("mode", "0755")];
+    make_tmpfs(&options).map_err(failed("make a tmpfs for /etc/hosts"))
+}
+
+/// Writes all three to the tmpfs, for root of the pod.
+pub(crate) fn write(
+    tmpfs: impl AsFd,
     config: &SandboxConfig,
     hostname: &str,
     attachment: Option<&Attachment>,
 ) -> Result<(), Error> {
     let hosts = match attachment {
         Some(attachment) => hosts(&attachment.ips, hostname),
-        None => host_file("/etc/hosts").unwrap_or_else(|| LOCAL.to_owned()),
+        None => node_file(NODE_FILES[0]).unwrap_or_else(|| LOCAL.to_owned()),
     };
     let resolver = match (&config.dns, attachment) {
         (Some(dns), _) if *dns != Dns::default() => resolv_conf(dns),
@@ -34,21 +67,27 @@ pub(super) fn write(
                 options: attachment.dns_options.clone(),
             })
         }
-        _ => host_file("/etc/resolv.conf").unwrap_or_default(),
+        _ => node_file(NODE_FILES[1]).unwrap_or_default(),
     };
     for ((name, _), text) in SHARED_FILES.iter().zip([format!("{hostname}\n"), hosts, resolver]) {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(failed(format_args!("write {}", path.display())))?;
+        let told = format!("write the pod's {name}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&tmpfs, *name, flags, Mode::from_raw_mode(0o644)).map_err(failed(&told))?;
+        let mut file = File::from(file);
+        file.write_all(text.as_bytes()).map_err(failed(&told))?;
+        file.set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed(&told))?;
         if config.user_namespace.is_some() {
             let (uid, gid) = root_of(config);
-            chown(&path, Some(uid), Some(gid)).map_err(failed(format_args!("chown {}", path.display())))?;
+            fchown(&file, Some(uid), Some(gid)).map_err(failed(&told))?;
         }
     }
     Ok(())
 }
 
-fn host_file(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok()
+fn node_file(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(NODE_FILE_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn hosts(ips: &[IpAddr], hostname: &str) -> String {

@@ -1,7 +1,8 @@
 //! What the containers of a pod share, as descriptors.
 //!
-//! IPC, UTS and `/dev/shm` are kept under the key `sandbox/<id>`, here and in the monitor, in the order of [`Shared`]. A
-//! pod whose descriptors were lost by both gets them back from a container that runs, else new ones.
+//! IPC, UTS, `/dev/shm` and the files of `/etc` ([`super::files`]) are kept under the key `sandbox/<id>`, here and in the
+//! monitor, in the order of [`Shared`]. A pod whose descriptors were lost by both gets them back from a container that runs,
+//! else new ones.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-use super::{PidMode, Sandbox, SandboxConfig, SharedMode, left_init};
+use super::{PidMode, Sandbox, SandboxConfig, SharedMode, files, left_init};
 use crate::{Error, engine::Inner, error::failed, process};
 
 /// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
@@ -34,12 +35,14 @@ pub(crate) enum Shared {
     Uts,
     Ipc,
     Shm,
+    /// Of every pod, and the last one: pods of older versions have all but this.
+    Files,
 }
 
 impl Shared {
     /// What a pod of this configuration has of its own, in the order it is kept.
     pub(crate) fn of(config: &SandboxConfig) -> Vec<Self> {
-        let mut shared = Vec::with_capacity(4);
+        let mut shared = Vec::with_capacity(5);
         if config.user_namespace.is_some() {
             shared.push(Self::User);
         }
@@ -50,6 +53,7 @@ impl Shared {
         if config.ipc == SharedMode::Pod {
             shared.extend([Self::Ipc, Self::Shm]);
         }
+        shared.push(Self::Files);
         shared
     }
 
@@ -109,6 +113,7 @@ pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str, owned: Owned) 
         }
         Shared::Ipc => create_ipc().map_err(failed("make an IPC namespace")),
         Shared::Shm => make_shm(root_of(config)),
+        Shared::Files => files::make(),
     };
     Shared::of(config).into_iter().map(&mut make).collect()
 }
@@ -136,22 +141,23 @@ pub(crate) fn id_map_of(maps: &UserMappings, user_namespace: OwnedFd) -> IdMap {
     IdMap { user_namespace, uids: ranges(&maps.uids), gids: ranges(&maps.gids) }
 }
 
-/// A tmpfs that is mounted nowhere, of this user and group.
+/// The pod's `/dev/shm`, of this user and group.
 pub(crate) fn make_shm((uid, gid): (u32, u32)) -> Result<OwnedFd, Error> {
-    let wrap = || -> rustix::io::Result<OwnedFd> {
-        let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        for (key, value) in [("source", "shm"), ("size", SHM_SIZE), ("mode", "1777")] {
-            fsconfig_set_string(&context, key, value)?;
-        }
-        for (key, id) in [("uid", uid), ("gid", gid)] {
-            fsconfig_set_string(&context, key, id.to_string())?;
-        }
-        fsconfig_create(&context)?;
-        let attributes =
-            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-    };
-    wrap().map_err(failed("make a tmpfs for /dev/shm"))
+    let (uid, gid) = (uid.to_string(), gid.to_string());
+    make_tmpfs(&[("source", "shm"), ("size", SHM_SIZE), ("mode", "1777"), ("uid", &uid), ("gid", &gid)])
+        .map_err(failed("make a tmpfs for /dev/shm"))
+}
+
+/// A tmpfs with these options that is mounted nowhere.
+pub(super) fn make_tmpfs(options: &[(&str, &str)]) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, *key, *value)?;
+    }
+    fsconfig_create(&context)?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// What a lost key had, taken from a process of the pod.
@@ -166,6 +172,7 @@ pub(crate) fn derive(config: &SandboxConfig, pid: u32) -> Result<Vec<OwnedFd>, E
         Shared::Ipc => open(format!("/proc/{pid}/ns/ipc")),
         // The mount itself is another namespace's: later containers of this pod get a tmpfs of their own.
         Shared::Shm => make_shm(root_of(config)),
+        Shared::Files => files::make(),
     };
     Shared::of(config).into_iter().map(derive).collect()
 }

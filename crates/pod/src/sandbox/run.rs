@@ -112,8 +112,7 @@ impl<'a> Reserved<'a> {
         kept?;
         let attachment = attachment?;
         failpoint::reach("sandbox.attached");
-        let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
-        files::write(&folder, sandbox.config(), &self.hostname, attachment.as_ref())?;
+        let attachment = self.write_files(attachment).await?;
         self.write_sysctls(netns.as_ref().map(|(namespace, _)| namespace))?;
         sandbox.update(&engine.records, |record| {
             record.phase = SandboxPhase::Networked;
@@ -135,9 +134,9 @@ impl<'a> Reserved<'a> {
     /// Pins the network namespace and makes the others.
     async fn make_namespaces(&self) -> Result<(Option<Pinned>, Vec<OwnedFd>), Error> {
         let (engine, sandbox) = (self.engine, &self.sandbox);
-        let place = engine.lanes.mount().await?;
         sandbox.stage("make namespaces");
         let mut owned = make_owned(engine, sandbox.config(), &self.hostname, None).await?;
+        let place = engine.lanes.pod().await?;
         let make = {
             let (engine, sandbox, hostname) = (Arc::clone(engine), Arc::clone(sandbox), self.hostname.clone());
             move || {
@@ -162,9 +161,6 @@ impl<'a> Reserved<'a> {
 
     /// Has what the containers share held by the monitor, too.
     async fn keep(&self, shared: Vec<OwnedFd>) -> Result<(), Error> {
-        if shared.is_empty() {
-            return Ok(());
-        }
         let keep = self.engine.monitor.keep(Shared::key(self.sandbox.id()), shared);
         keep.instrument(debug_span!("keep")).await
     }
@@ -208,6 +204,17 @@ impl<'a> Reserved<'a> {
         }
     }
 
+    async fn write_files(&self, attachment: Option<Attachment>) -> Result<Option<Attachment>, Error> {
+        let (engine, sandbox, hostname) = (Arc::clone(self.engine), Arc::clone(&self.sandbox), self.hostname.clone());
+        let write = move || {
+            if let Some(tmpfs) = Shared::Files.file(&engine, &sandbox)? {
+                files::write(tmpfs, sandbox.config(), &hostname, attachment.as_ref())?;
+            }
+            Ok(attachment)
+        };
+        blocking(write).instrument(debug_span!("files")).await
+    }
+
     fn write_sysctls(&self, netns: Option<&netns::Namespace>) -> Result<(), Error> {
         let config = self.sandbox.config();
         let mut sysctls = BTreeMap::new();
@@ -249,7 +256,8 @@ impl Networked<'_> {
     }
 }
 
-fn hostname(config: &SandboxConfig) -> String {
+/// What the pod is called inside.
+pub(crate) fn hostname(config: &SandboxConfig) -> String {
     /// The kernel's, without the terminating zero.
     const LONGEST: usize = 64;
     let chosen = if !config.hostname.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{SHM, Sandbox, SandboxPhase, Shared, namespaces::init_group};
+use super::{FILES, SHM, Sandbox, SandboxPhase, Shared, namespaces::init_group};
 use crate::{
     Error,
     container::volume,
@@ -37,11 +37,11 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         undo.step("unpin the network namespace", blocking(unpin)).await;
         failpoint::reach("teardown.unpinned");
     }
-    if !Shared::of(sandbox.config()).is_empty() {
-        let shm = engine.records.folder(Kind::Sandbox, id).join(SHM);
-        undo.step("unmount /dev/shm", async { if shm.exists() { volume::detach(&shm) } else { Ok(()) } }).await;
-        undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;
+    for point in [SHM, FILES].map(|name| engine.records.folder(Kind::Sandbox, id).join(name)) {
+        let detach = async { if point.exists() { volume::detach(&point) } else { Ok(()) } };
+        undo.step("unmount what older kernels need attached", detach).await;
     }
+    undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;
     undo.finish().inspect_err(|error| sandbox.failed(&error.message))
 }
 

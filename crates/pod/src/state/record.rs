@@ -2,19 +2,21 @@
 
 use std::{
     fs::{self, DirBuilder, File},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{Error, error::failed, events::Events};
 
 /// Format of the records; another one is not read.
-const VERSION: u64 = 1;
+///
+/// Fields may be added to it that have a default (a daemon that does not know them ignores them); anything else raises it,
+/// and a daemon then gives way to none of another version.
+pub(crate) const RECORD_VERSION: u64 = 1;
 const METADATA: &str = "metadata.json";
 const STATUS: &str = "status.json";
 
@@ -91,7 +93,7 @@ impl Records {
     pub(crate) fn write(&self, kind: Kind, id: &str, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.folder(kind, id).join(name);
         let wrap = || -> io::Result<()> {
-            let text = serde_json::to_vec(&Versioned { version: VERSION, value })?;
+            let text = serde_json::to_vec(&Versioned { version: RECORD_VERSION, value })?;
             let beside = path.with_extension("new");
             // Environments hold secrets, and the folder may be passed through by everyone.
             let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
@@ -127,19 +129,20 @@ impl Records {
         let mut loaded = Vec::new();
         for entry in entries.flatten() {
             let path = entry.path();
-            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && path.is_dir()).map(str::to_owned)
-            else {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && is_folder).map(str::to_owned) else {
                 self.put_aside(kind, &path);
                 continue;
             };
-            if !path.join(METADATA).exists() && !path.join(STATUS).exists() {
+            let (metadata, status) = (find(&path.join(METADATA)), find(&path.join(STATUS)));
+            if matches!((&metadata, &status), (Ok(None), Ok(None))) {
                 // It died before its metadata was there, hence before anything was made.
                 let _ = fs::remove_dir_all(&path);
                 continue;
             }
-            let status = path.join(STATUS);
-            let status = if status.exists() { read(&status).map(Some) } else { Ok(None) };
-            loaded.push(Loaded { id, metadata: read(&path.join(METADATA)), status });
+            let missing = || failed(format_args!("read {}", path.join(METADATA).display()))(io::ErrorKind::NotFound);
+            let metadata = metadata.and_then(|metadata| metadata.ok_or_else(missing));
+            loaded.push(Loaded { id, metadata, status });
         }
         Ok(loaded)
     }
@@ -161,15 +164,59 @@ fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// A record of any version.
+#[derive(Deserialize)]
+struct Head {
+    version: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Whole<T> {
+    version: u64,
+    value: T,
+}
+
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read(path).map_err(failed(format_args!("read {}", path.display())))?;
+    find(path)?.ok_or_else(|| failed(format_args!("read {}", path.display()))(io::ErrorKind::NotFound))
+}
+
+/// `None`: there is no such file.
+fn find<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    let text = match contents(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(format_args!("read {}", path.display()))(error)),
+    };
     let wrong = |why: String| Error::internal(format!("{}: {why}", path.display()));
-    let mut whole: Value = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
-    match whole["version"].as_u64() {
-        Some(VERSION) => {}
-        version => return Err(wrong(format!("format {version:?}, this version reads {VERSION}"))),
+    match serde_json::from_slice::<Whole<T>>(&text) {
+        Ok(Whole { version: RECORD_VERSION, value }) => Ok(Some(value)),
+        outcome => {
+            let version = serde_json::from_slice::<Head>(&text).map_err(|e| wrong(e.to_string()))?.version;
+            if version != Some(RECORD_VERSION) {
+                return Err(wrong(format!("format {version:?}, this version reads {RECORD_VERSION}")));
+            }
+            Err(wrong(outcome.err().map_or_else(String::new, |error| error.to_string())))
+        }
     }
-    serde_json::from_value(whole["value"].take()).map_err(|e| wrong(e.to_string()))
+}
+
+/// In three system calls where [`fs::read`] takes five: of a file on a tmpfs, less than was asked for is the rest.
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    const FIRST: usize = 16 << 10;
+    let mut file = File::open(path)?;
+    let (mut text, mut length) = (vec![0; FIRST], 0);
+    loop {
+        match file.read(&mut text[length..]) {
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        if length < text.len() {
+            text.truncate(length);
+            return Ok(text);
+        }
+        text.resize(2 * length, 0);
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,8 @@ fn rage(node: &mut Node, chance: &mut Chance, until: Instant) -> u64 {
         let (daemon, monitor) = [(true, false), (false, true), (true, true)][chance.below(3) as usize];
         if monitor {
             kill(node, "pinmon");
+        } else if chance.one_in(2) {
+            kill(node, "pinmon-log");
         }
         if daemon {
             kill(node, "pinion");
@@ -142,7 +144,7 @@ fn calm(node: &Node, flaky: bool, before: &BTreeSet<String>) {
     assert_eq!(node.crictl(&["pods"]).ok().lines().count(), 1, "pods are left: {}", node.crictl(&["pods"]).ok());
     assert_eq!(node.crictl(&["ps", "-aq"]).ok(), "", "containers are left");
     wait_until("only daemon and monitor live", || {
-        let ours = ["pinion", "pinmon", "docker-registry"];
+        let ours = ["pinion", "pinmon-log", "docker-registry"];
         node.processes()
             .iter()
             .all(|process| process.state == 'Z' || ours.iter().any(|name| name.starts_with(&process.name)))

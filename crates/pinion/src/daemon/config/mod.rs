@@ -160,6 +160,7 @@ pub(crate) struct Registries {
     pub(crate) default_registry: String,
     pub(crate) plain_http: Vec<String>,
     pub(crate) max_layer_bytes: u64,
+    pub(crate) min_bytes_per_second: u64,
     /// containerd's `certs.d` layout: `<dir>/<host>/hosts.toml`.
     pub(crate) config_dir: PathBuf,
     /// Docker's `config.json` with `auths`; `None`: none.
@@ -283,6 +284,7 @@ impl Registries {
             default_registry: from.value("registries.default_registry", value::host)?,
             plain_http: from.list("registries.plain_http", value::host)?,
             max_layer_bytes: from.value("registries.max_layer_bytes", value::positive)?,
+            min_bytes_per_second: from.value("registries.min_bytes_per_second", value::positive)?,
             config_dir: from.value("registries.config_dir", value::absolute)?,
             auth_file: from.optional("registries.auth_file", value::absolute),
             mirrors: from.lists_under("registries.mirrors", value::url),

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    io::Write,
     sync::{Arc, Mutex, PoisonError},
     time::{Instant, SystemTime},
 };
@@ -18,6 +17,7 @@ use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 use super::{
     LogFigures,
     line::{Line, Style},
+    queue::Queue,
     repeats::Repeats,
 };
 
@@ -26,15 +26,12 @@ const FOR_TRACES: [&str; 6] = ["service", "parent", "sampled", "status", "error"
 /// Fields that differ every time something is said.
 const FLEETING: [&str; 2] = ["ms", "trace"];
 
-/// Opens what a line is written to.
-type Open = Box<dyn Fn() -> std::io::Stderr + Send + Sync>;
-
 /// See the module.
 pub(super) struct Lines {
     style: Arc<Style>,
     figures: Arc<LogFigures>,
     repeats: Mutex<Repeats>,
-    to: Open,
+    queue: Queue,
 }
 
 /// What a span or an event says, in its order.
@@ -90,8 +87,8 @@ impl Visit for Said {
 }
 
 impl Lines {
-    pub(super) fn new(style: Arc<Style>, figures: Arc<LogFigures>, to: Open) -> Self {
-        Self { style, figures, repeats: Mutex::default(), to }
+    pub(super) fn new(style: Arc<Style>, figures: Arc<LogFigures>, queue: Queue) -> Self {
+        Self { style, figures, repeats: Mutex::default(), queue }
     }
 
     /// The line, if it is to be written.
@@ -159,8 +156,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         }
         let Some(line) = self.line(event, &around) else { return };
         self.figures.lines[severity(*event.metadata().level())].add(1);
-        // Nobody is left to be told.
-        let _ = (self.to)().lock().write_all(line.as_bytes());
+        self.queue.push(line);
     }
 }
 

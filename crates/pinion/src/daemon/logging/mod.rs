@@ -1,32 +1,42 @@
 //! The daemon's log: one line per event on standard error, for eyes or for collectors.
 //!
 //! ```text
-//! event ─▶ filter (level per module) ─▶ repeats left out ─▶ fields of its request's span ─▶ one write(2)
+//! event ─▶ filter (level per module) ─▶ repeats left out ─▶ fields of its request's span ─▶ queue ─▶ one write(2)
 //! span  ─▶ otlp (off unless configured) ─▶ the collector
 //! ```
 //!
 //! Every line that is written within a request has that request's fields (`rpc`, `trace`, and what it is about: `sandbox`,
 //! `pod`, `namespace`, `container`, `name`, `image`), so all lines of one request are found by its trace. A failed request
 //! gets one line, with `code` and `ms`. Nothing that a client, an image or a registry says can break a line or colour a
-//! terminal, and nothing long is written whole.
+//! terminal, and nothing long is written whole. No request waits for the reader of standard error: see [`queue`].
 
 mod journal;
 mod line;
 mod lines;
+mod queue;
 mod repeats;
 
-use std::{io::stderr, sync::Arc, time::Duration};
+use std::{
+    io::stderr,
+    panic::PanicHookInfo,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use otlp::Traces;
+use serde_json::Value;
 use telemetry::Counter;
+use tracing::Level;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
 };
 
 use super::config::{Log, Tracing};
 use crate::Failure;
-use line::Style;
+use line::{Line, Style};
 use lines::Lines;
+use queue::Queue;
 
 /// Crates of ours: a bare level is meant for them, and their spans are traced. Those below (HTTP/2 frames, netlink) say more
 /// than anyone reads.
@@ -35,6 +45,10 @@ const OURS: &[&str] =
 
 /// How long the daemon's end waits for the collector.
 const LAST_SPANS: Duration = Duration::from_secs(1);
+/// How long the daemon's end waits for standard error to take the last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long a thread that panics does: the process may end with it.
+const PANIC_LINES: Duration = Duration::from_millis(200);
 
 /// Levels, as [`LogFigures::lines`] counts them.
 pub(super) const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
@@ -55,6 +69,7 @@ pub(crate) struct Control {
     style: Arc<Style>,
     traces: Traces,
     figures: Arc<LogFigures>,
+    queue: Queue,
 }
 
 /// From here on, what is traced goes to standard error. Spans go nowhere before [`Control::trace`].
@@ -62,10 +77,14 @@ pub(crate) fn start(log: &Log) -> Result<Control, Failure> {
     let (filter, handle) = reload::Layer::new(filter(&log.level).map_err(Failure::daemon)?);
     let style = Arc::new(Style::of(log.format, &stderr()));
     let (traces, figures) = (Traces::off(OURS), Arc::new(LogFigures::default()));
-    let lines = Lines::new(Arc::clone(&style), Arc::clone(&figures), Box::new(stderr));
+    let failed = |error: std::io::Error| Failure::daemon(format!("start the log: {error}"));
+    let of_notice = Arc::clone(&style);
+    let queue = Queue::start(stderr(), Box::new(move |lines| dropped(&of_notice, lines))).map_err(failed)?;
+    report_panics(Arc::clone(&style), queue.clone());
+    let lines = Lines::new(Arc::clone(&style), Arc::clone(&figures), queue.clone());
     let started = tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).try_init();
     started.map_err(|error| Failure::daemon(format!("start the log: {error}")))?;
-    Ok(Control { filter: handle, style, traces, figures })
+    Ok(Control { filter: handle, style, traces, figures, queue })
 }
 
 impl Control {
@@ -93,6 +112,24 @@ impl Control {
         self.traces.flush(LAST_SPANS).await;
     }
 
+    /// Waits a moment for standard error to take what was logged. To be called before the process ends or executes another
+    /// program.
+    pub(crate) fn finish(&self) {
+        self.queue.flush(LAST_LINES);
+    }
+
+    /// Writes why the daemon ends, in the form of a command's failure, and gives one that is reported already.
+    pub(crate) fn last_words(&self, failure: &Failure) -> Failure {
+        self.queue.push(failure.line());
+        self.finish();
+        Failure::quiet(failure.code)
+    }
+
+    /// Lines that were dropped because standard error did not take them.
+    pub(super) fn dropped(&self) -> u64 {
+        self.queue.dropped()
+    }
+
     /// What became of lines.
     pub(super) fn figures(&self) -> &LogFigures {
         &self.figures
@@ -102,6 +139,27 @@ impl Control {
     pub(super) fn traces(&self) -> &Traces {
         &self.traces
     }
+}
+
+/// The line that reports lines which are missing before it.
+fn dropped(style: &Style, lines: u64) -> String {
+    let lines = Value::from(lines);
+    let message = "log lines were dropped: standard error did not take them";
+    of_the_log(style, Level::WARN, message, vec![("lines", &lines)])
+}
+
+/// A panic is a line like any other: the default hook would block on standard error.
+fn report_panics(style: Arc<Style>, queue: Queue) {
+    std::panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
+        let thread = thread::current();
+        let name = Value::from(thread.name().unwrap_or("unnamed"));
+        queue.push(of_the_log(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
+        queue.flush(PANIC_LINES);
+    }));
+}
+
+fn of_the_log(style: &Style, level: Level, message: &str, fields: Vec<(&str, &Value)>) -> String {
+    style.write(&Line { at: SystemTime::now(), level, target: module_path!(), message, fields, left_out: 0 })
 }
 
 /// What the spans' resource tells beside its name.

@@ -80,6 +80,13 @@ metrics! {
     MONITOR_FDS = Gauge "pinion_monitor_open_fds" []
         "Descriptors that the monitor has open.";
 
+    MONITOR_SILENT = Gauge "pinion_monitor_silent_seconds" []
+        "How long the monitor has not answered its heartbeat; 0 below 10 s.";
+    DATA_DISK_SILENT = Gauge "pinion_data_disk_silent_seconds" []
+        "How long a write of one byte to the data directory has not been answered; 0 below 10 s.";
+    LOG_WRITERS_STUCK = Gauge "pinion_log_writers_stuck" []
+        "File systems of container logs whose writer waits for them, as of the last heartbeat.";
+
     PULLS = Counter "pinion_image_pulls" ["outcome"]
         "Pulls of images that ended: ok, or the kind of their error. Who joins a running pull is not counted again.";
     PULLS_RUNNING = Gauge "pinion_image_pulls_running" []
@@ -112,6 +119,8 @@ metrics! {
         "Lines of the daemon's own log.";
     LOG_LEFT_OUT = Counter "pinion_log_lines_left_out" []
         "Lines of the daemon's own log that were left out because there were too many like them.";
+    LOG_DROPPED_LINES = Counter "pinion_log_lines_dropped" []
+        "Lines of the daemon's own log that were dropped because standard error did not take them.";
     SPANS = Counter "pinion_trace_spans" ["outcome"]
         "Spans: exported, dropped because the collector is away or slow, or failed because it did not take them.";
     SPANS_QUEUED = Gauge "pinion_trace_spans_queued" []

@@ -107,6 +107,10 @@ fn monitor(page: &mut Page, engine: &Engine) {
     page.family(&name::MONITOR_WAITING).value(&[], figures.waiting.get());
     page.family(&name::MONITOR_UNANSWERED).value(&[], figures.unanswered.get());
     page.family(&name::MONITOR_ROUND_TRIP).histogram(&[], &figures.round_trip.read());
+    let silence = engine.silence();
+    page.family(&name::MONITOR_SILENT).value(&[], silence.monitor.as_secs());
+    page.family(&name::DATA_DISK_SILENT).value(&[], silence.data_disk.as_secs());
+    page.family(&name::LOG_WRITERS_STUCK).value(&[], silence.log_writers);
     let process = identity.and_then(|identity| Process::read(identity.pid)).unwrap_or_default();
     page.family(&name::MONITOR_CPU).value(&[], process.cpu_seconds);
     page.family(&name::MONITOR_MEMORY).value(&[], process.resident_bytes);
@@ -157,6 +161,7 @@ fn log(page: &mut Page, log: &Control) {
         family.value(&[level], lines.get());
     }
     page.family(&name::LOG_LEFT_OUT).value(&[], figures.left_out.get());
+    page.family(&name::LOG_DROPPED_LINES).value(&[], log.dropped());
     let spans = log.traces().figures();
     page.family(&name::SPANS)
         .value(&["exported"], spans.exported.get())

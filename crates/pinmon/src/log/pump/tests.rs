@@ -38,7 +38,7 @@ impl Bench {
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).expect("mkfifo");
         let monitor = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).expect("open");
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
-        let sink = Sink::new(Some(open_log(&log).into()));
+        let sink = Sink::new(Some(open_log(&log).into()), Default::default());
         let pump = Pump::new(journal(folder.path())).expect("pump");
         Self { container, monitor, log, sink, taps: Taps::default(), pump, _folder: folder }
     }
@@ -192,7 +192,8 @@ fn attached_clients_get_output_at_once_and_rest_the_stream_when_full() {
     let (mut reader, writer) = std::io::pipe().expect("pipe");
     rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).expect("F_SETFL");
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("F_SETPIPE_SZ");
-    let number = bench.taps.add(StreamKind::Stdout, writer.into()).expect("room").number;
+    let number = 7;
+    bench.taps.add(number, StreamKind::Stdout, writer.into());
     bench.write(b"$ ");
     bench.drain();
     assert_eq!(bench.entries(), ["P $ "]);
@@ -212,6 +213,7 @@ fn attached_clients_get_output_at_once_and_rest_the_stream_when_full() {
     bench.drain();
     bench.taps.expire(clock_after_patience());
     assert!(bench.taps.is_empty(), "a client that takes nothing is dropped");
+    assert_eq!(bench.taps.take_gone(), [number]);
 }
 
 fn clock_after_patience() -> std::time::Duration {

@@ -11,13 +11,13 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
     let folder = tempfile::tempdir().expect("tempdir");
     let path = folder.path().join("0.log");
     let full = OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");
-    let mut sink = Sink::new(Some(full.into()));
+    let mut sink = Sink::new(Some(full.into()), Loss::default());
     for _ in 0..3 {
         sink.write((None, StreamKind::Stdout), b"lost\n", &piece(b"lost\n"));
     }
-    let news = sink.take_news().expect("told");
-    assert!(news.message.contains("No space left"), "{news:?}");
-    assert_eq!(news.total, 10, "told at the first and when it doubled");
+    let (loss, message) = sink.take_news().expect("told");
+    assert!(message.is_some_and(|message| message.contains("No space left")));
+    assert_eq!((loss.total, loss.tell_at), (15, 20), "told at the first and when it doubled");
     assert!(sink.take_news().is_none());
 
     sink.reopen(OpenOptions::new().append(true).create(true).open(&path).expect("open").into());
@@ -27,6 +27,8 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
     let lines: Vec<&str> = text.lines().map(|line| &line[31..]).collect();
     assert!(lines[0].starts_with("stderr F [pinmon: 15 bytes of output were dropped here: No space left"), "{lines:?}");
     assert_eq!(lines[1..], ["stdout F back", "stdout F again"]);
+    let (loss, message) = sink.take_news().expect("the log knows");
+    assert_eq!((loss.total, loss.unwritten, message), (15, None, None));
 }
 
 #[test]
@@ -34,7 +36,7 @@ fn a_log_is_cut_back_only_if_it_is_the_same_file_and_longer() {
     let folder = tempfile::tempdir().expect("tempdir");
     let path = folder.path().join("0.log");
     fs::write(&path, "0123456789").expect("write");
-    let sink = Sink::new(Some(OpenOptions::new().append(true).open(&path).expect("open").into()));
+    let sink = Sink::new(Some(OpenOptions::new().append(true).open(&path).expect("open").into()), Loss::default());
     let at = sink.position().expect("a regular file");
     for (to, want) in [
         (LogPosition { size: 20, ..at }, 10),

@@ -2,14 +2,19 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{BufWriter, Write},
+    io::{BufWriter, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use serde_json::{Value, json};
 
-use crate::{Error, clock, container::Container, engine::Inner, error::failed};
+use crate::{
+    Error, clock,
+    container::{Container, log_file},
+    engine::Inner,
+    error::failed,
+};
 
 /// Files of CRIU's and ours that are not images.
 const BESIDE: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
@@ -29,6 +34,7 @@ fn pack(engine: &Inner, container: &Container, folder: &Path, to: &Path) -> Resu
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to);
     let file = file.map_err(failed(format_args!("create {}", to.display())))?;
     let mut tar = tar::Builder::new(BufWriter::new(file));
+    tar.follow_symlinks(false);
     let packed = (|| {
         text(&mut tar, "config.dump", &config(engine, container))?;
         text(&mut tar, "spec.dump", &spec(engine, container))?;
@@ -40,11 +46,12 @@ fn pack(engine: &Inner, container: &Container, folder: &Path, to: &Path) -> Resu
                 tar.append_path_with_name(path, name)?;
             }
         }
-        if let Some(log) = container.metadata.log_path.as_ref().filter(|log| log.is_file()) {
-            // Its end as it is now: it goes on growing.
-            let length = fs::metadata(log)?.len();
+        if let Ok(Some(log)) = log_file::read_log(&container.metadata) {
+            // Its end as it is now: it goes on growing, and a container that mounts the log folder may cut it.
+            let log = File::from(log);
+            let length = log.metadata()?.len();
             let mut header = header(length);
-            tar.append_data(&mut header, "container.log", std::io::Read::take(File::open(log)?, length))?;
+            tar.append_data(&mut header, "container.log", log.chain(std::io::repeat(0)).take(length))?;
         }
         tar.append_dir_all("checkpoint", folder.join("checkpoint"))?;
         let file = tar.into_inner()?.into_inner()?;

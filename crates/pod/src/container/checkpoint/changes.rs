@@ -1,84 +1,183 @@
 //! What a container changed in its root: `rootfs-diff.tar` and `deleted.files`, out of its writable layer.
+//!
+//! The container runs on and changes the layer while it is read: what was a directory is a symbolic link by the time that it
+//! is opened. So every path is resolved by openat2(2) beneath the layer, without symbolic links and other mounts, and every
+//! file is looked at and read by one descriptor. A file is as long in the archive as it was when it was opened.
 
 use std::{
-    fs::{self, File},
-    io::{BufWriter, Write},
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::Path,
+    collections::HashMap,
+    fs::{self, File, Metadata},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileTypeExt, MetadataExt, fchown},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fd::AsFd,
+    fs::{Dir, Mode, OFlags, ResolveFlags, major, minor, open, openat2, readlinkat},
+    io::Errno,
 };
 
 use crate::{Error, container::Container, engine::Inner, error::failed};
 
 /// Most files of a writable layer that are taken along.
 const FILES_MAX: usize = 4 << 20;
+/// Longest path in a writable layer, bytes: what one system call takes, hence about 2000 directories in each other.
+const PATH_MAX: usize = 4095;
+/// Unit of [`MetadataExt::blocks`], bytes.
+const BLOCK: u64 = 512;
 
 pub(super) fn write(engine: &Inner, container: &Container, folder: &Path) -> Result<(), Error> {
     let upper = engine.images.upper(container.id());
     let (diff, deleted) = (folder.join("rootfs-diff.tar"), folder.join("deleted.files"));
     let file = File::create(&diff).map_err(failed(format_args!("create {}", diff.display())))?;
-    let gone = pack(&upper, BufWriter::new(file)).map_err(failed("pack the changes of its root"))?;
-    let text = serde_json::to_vec(&gone).map_err(failed("write the names of deleted files"))?;
+    let deleted_names = Packer::new(BufWriter::new(file), folder.join("sparse-file")).pack(&upper);
+    let deleted_names = deleted_names.map_err(failed("pack the changes of its root"))?;
+    let text = serde_json::to_vec(&deleted_names).map_err(failed("write the names of deleted files"))?;
     fs::write(&deleted, text).map_err(failed(format_args!("write {}", deleted.display())))
 }
 
-/// Writes what is there, and returns what is not there any more (whiteouts: character devices of number 0).
-fn pack(upper: &Path, to: impl Write) -> std::io::Result<Vec<String>> {
-    let mut tar = tar::Builder::new(to);
-    tar.follow_symlinks(false);
-    tar.mode(tar::HeaderMode::Complete);
-    let mut gone = Vec::new();
-    let mut left = vec![upper.to_owned()];
-    let mut count = 0;
-    while let Some(folder) = left.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            count += 1;
-            if count > FILES_MAX {
-                return Err(std::io::Error::other(format!("more than {FILES_MAX} files")));
-            }
-            let path = entry.path();
-            // It changes while it is read: the container runs on.
-            let Ok(about) = entry.metadata() else { continue };
-            let name = path.strip_prefix(upper).unwrap_or(&path).to_owned();
-            let kind = about.file_type();
-            if kind.is_char_device() && about.rdev() == 0 {
-                gone.push(name.to_string_lossy().into_owned());
-            } else if kind.is_socket() {
-                // Nothing that a file could hold.
-            } else {
-                match tar.append_path_with_name(&path, &name) {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                    result => result?,
+/// One archive of a writable layer.
+struct Packer<W: Write> {
+    tar: tar::Builder<W>,
+    /// Where sparse files are copied to, so that they keep their holes and their length.
+    scratch: PathBuf,
+    /// Names of files that have several, by device and inode.
+    linked: HashMap<(u64, u64), PathBuf>,
+    deleted: Vec<String>,
+    /// Directories to be read, relative to the layer.
+    pending: Vec<PathBuf>,
+}
+
+impl<W: Write> Packer<W> {
+    fn new(to: W, scratch: PathBuf) -> Self {
+        let (linked, deleted) = (HashMap::new(), Vec::new());
+        Self { tar: tar::Builder::new(to), scratch, linked, deleted, pending: vec![PathBuf::from(".")] }
+    }
+
+    /// Writes what is there, and returns what is not there any more (whiteouts: character devices of number 0).
+    fn pack(mut self, upper: &Path) -> io::Result<Vec<String>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = open(upper, flags, Mode::empty())?;
+        let mut count = 0;
+        while let Some(directory) = self.pending.pop() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            let Some(at) = beneath(&root, &directory, flags)? else { continue };
+            for entry in Dir::read_from(&at)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
                 }
-                if about.is_dir() {
-                    left.push(path);
+                count += 1;
+                if count > FILES_MAX {
+                    return Err(io::Error::other(format!("more than {FILES_MAX} files")));
+                }
+                let name = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+                let path = directory.strip_prefix(".").unwrap_or(&directory).join(name);
+                if path.as_os_str().len() > PATH_MAX {
+                    return Err(io::Error::other(format!("a path is longer than {PATH_MAX} bytes")));
+                }
+                if let Some(file) = beneath(&at, name, OFlags::PATH | OFlags::NOFOLLOW)? {
+                    self.append(file, path)?;
                 }
             }
         }
+        self.tar.into_inner()?.flush()?;
+        Ok(self.deleted)
     }
-    tar.into_inner()?.flush()?;
-    Ok(gone)
+
+    /// `file` is only a place (`O_PATH`): opening a device or a FIFO could have effects.
+    fn append(&mut self, file: OwnedFd, path: PathBuf) -> io::Result<()> {
+        let file = File::from(file);
+        let about = file.metadata()?;
+        let kind = about.file_type();
+        let mut header = header(&about);
+        if kind.is_char_device() && about.rdev() == 0 {
+            self.deleted.push(path.to_string_lossy().into_owned());
+        } else if kind.is_dir() {
+            self.tar.append_data(&mut header, &path, io::empty())?;
+            self.pending.push(path);
+        } else if kind.is_symlink() {
+            let target = readlinkat(&file, "", Vec::new())?;
+            self.tar.append_link(&mut header, &path, std::ffi::OsStr::from_bytes(target.to_bytes()))?;
+        } else if kind.is_file() {
+            let same = (about.nlink() > 1).then_some((about.dev(), about.ino()));
+            if let Some(first) = same.and_then(|same| self.linked.get(&same)) {
+                header.set_entry_type(tar::EntryType::Link);
+                return self.tar.append_link(&mut header, &path, first);
+            }
+            self.linked.extend(same.map(|same| (same, path.clone())));
+            self.append_file(&file, &path, header)?;
+        } else if kind.is_fifo() || kind.is_char_device() || kind.is_block_device() {
+            header.set_device_major(major(about.rdev()))?;
+            header.set_device_minor(minor(about.rdev()))?;
+            self.tar.append_data(&mut header, &path, io::empty())?;
+        }
+        // A socket holds nothing that a file could hold.
+        Ok(())
+    }
+
+    fn append_file(&mut self, place: &File, path: &Path, mut header: tar::Header) -> io::Result<()> {
+        // The very file that was looked at, now to be read.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?);
+        let about = file.metadata()?;
+        if about.blocks().saturating_mul(BLOCK) < about.len() {
+            let mut copy = sparse_copy(&file, &about, &self.scratch)?;
+            return self.tar.append_file(path, &mut copy);
+        }
+        header.set_size(about.len());
+        self.tar.append_data(&mut header, path, file.chain(io::repeat(0)).take(about.len()))
+    }
+}
+
+fn header(about: &Metadata) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_metadata_in_mode(about, tar::HeaderMode::Complete);
+    header.set_size(0);
+    header
+}
+
+/// Opens a path below a directory of the layer; `None` for what is not there any more, or is something else by now.
+fn beneath(at: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    loop {
+        match openat2(&at, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Ok(file) => return Ok(Some(file)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// A copy that nobody changes any more, with the same holes, owner, mode and time.
+fn sparse_copy(file: &File, about: &Metadata, to: &Path) -> io::Result<File> {
+    let (mut from, mut copy) = (file, File::options().read(true).write(true).create(true).truncate(true).open(to)?);
+    let mut at = 0;
+    while at < about.len() {
+        let Ok(data) = rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) else { break };
+        let hole = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(data))?.min(about.len());
+        from.seek(SeekFrom::Start(data))?;
+        copy.seek(SeekFrom::Start(data))?;
+        io::copy(&mut from.take(hole.saturating_sub(data)), &mut copy)?;
+        at = hole.max(at + 1);
+    }
+    copy.set_len(about.len())?;
+    fchown(&copy, Some(about.uid()), Some(about.gid()))?;
+    copy.set_permissions(about.permissions())?;
+    copy.set_modified(about.modified()?)?;
+    copy.rewind()?;
+    Ok(copy)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_there_and_what_is_gone() {
-        let dir = tempfile::tempdir().expect("folder");
-        fs::create_dir(dir.path().join("etc")).expect("folder");
-        fs::write(dir.path().join("etc/new"), "text").expect("file");
-        std::os::unix::fs::symlink("/nowhere", dir.path().join("link")).expect("symlink");
-        let whiteout = dir.path().join("etc/old");
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, &whiteout, rustix::fs::FileType::CharacterDevice, mode, 0).expect("mknod");
-        let mut bytes = Vec::new();
-        assert_eq!(pack(dir.path(), &mut bytes).expect("packed"), ["etc/old"]);
-        let mut archive = tar::Archive::new(&bytes[..]);
-        let mut names: Vec<_> =
-            archive.entries().expect("entries").map(|e| e.expect("entry").path().expect("path").into_owned()).collect();
-        names.sort();
-        assert_eq!(names, ["etc", "etc/new", "link"].map(std::path::PathBuf::from));
-    }
-}
+mod tests;

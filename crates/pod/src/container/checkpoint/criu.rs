@@ -1,6 +1,8 @@
 //! The program criu(8).
 
 use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -8,7 +10,7 @@ use std::{
 use rustix::fs::{Access, access};
 use tokio::process::Command;
 
-use crate::{Error, error::failed};
+use crate::{Error, engine::blocking, error::failed};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const LOG: &str = "dump.log";
@@ -16,6 +18,8 @@ const LOG: &str = "dump.log";
 const LINES: usize = 3;
 /// Longest answer that is read, bytes.
 const OUTPUT_MAX: usize = 64 << 10;
+/// How much of the end of its log is read, bytes.
+const LOG_MAX: u64 = 256 << 10;
 
 /// What to dump.
 pub(super) struct Dump<'a> {
@@ -67,8 +71,19 @@ pub(super) async fn dump(program: &Path, dump: &Dump<'_>) -> Result<(), Error> {
     if good {
         return Ok(());
     }
-    let log = std::fs::read(dump.work.join(LOG)).map(|log| String::from_utf8_lossy(&log).into_owned());
+    let path = dump.work.join(LOG);
+    let log = blocking(move || end_of(&path).map_err(failed("read criu's log"))).await;
     Err(Error::state(format!("criu: {}", told(&log.unwrap_or(said)))))
+}
+
+/// The end of a file, at most [`LOG_MAX`] bytes.
+fn end_of(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether it ended well, and what it wrote. It ends when this is dropped.

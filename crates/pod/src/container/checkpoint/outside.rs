@@ -10,6 +10,7 @@ use std::{
 };
 
 use oci::{NamespaceType, Spec};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::{Error, error::failed};
 
@@ -60,18 +61,26 @@ fn files(pid: u32) -> Result<Vec<String>, Error> {
     let folder = format!("/proc/{pid}/fd");
     for entry in fs::read_dir(&folder).map_err(failed(format_args!("list {folder}")))?.flatten().take(FILES_MAX) {
         let path = entry.path();
+        // The link's text only: what it leads to may be a file that never answers.
         let on_disk = fs::read_link(&path).is_ok_and(|target| target.is_absolute());
-        let Ok(about) = fs::metadata(&path) else { continue };
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy()));
         let info = info.unwrap_or_default();
-        let Some(mount) = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim) else { continue };
-        let Some(number) = mount.parse::<u32>().ok().filter(|_| on_disk && !inside.contains(mount)) else { continue };
-        let external = format!("file[{number:x}:{:x}]", about.ino());
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let Some(mount) = field("mnt_id:").filter(|mount| on_disk && !inside.contains(mount)) else { continue };
+        let inode = field("ino:").and_then(|inode| inode.parse().ok()).or_else(|| cached_inode(&path));
+        let (Ok(number), Some(inode)) = (mount.parse::<u32>(), inode) else { continue };
+        let external = format!("file[{number:x}:{inode:x}]");
         if !externals.contains(&external) {
             externals.push(external);
         }
     }
     Ok(externals)
+}
+
+/// Before Linux 5.14 fdinfo has no inode number: what the kernel knows of the file, without a question to its file system.
+fn cached_inode(path: &Path) -> Option<u64> {
+    let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some(about.stx_ino)
 }
 
 /// The folder by which CRIU stops everything in a group at once; without one it stops process by process.

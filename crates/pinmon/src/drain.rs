@@ -1,4 +1,4 @@
-//! Output on its way, and the end of a container once all of it is where it belongs.
+//! The end of a container: its output is brought to where it belongs, as far as that can be waited for.
 
 use std::time::Duration;
 
@@ -8,57 +8,21 @@ use crate::{
     child::{Child, Stage},
     clock,
     failure::state,
+    log_writer::order::End,
     monitor::Monitor,
-    process::End,
+    process,
     timer::Timer,
 };
 
 /// How long a container that ended may keep its output open (by a descriptor that somebody else holds).
 const DRAIN: Duration = Duration::from_millis(250);
+/// Its end is reported so late at the latest when its log hangs, and when it is only slow. Its output is moved all the same.
+const HANGS: Duration = Duration::from_secs(2);
+const SLOW: Duration = Duration::from_secs(12);
 
 impl Monitor {
-    /// Moves what there is of a container's output; `late`: it ended and had its time.
-    pub(crate) fn move_output(&mut self, serial: u64, late: bool) {
-        let Self { containers, pump, timers, busy, .. } = self;
-        let Some(child) = containers.get_mut(&serial) else { return };
-        let last = child.has_ended();
-        let round = child.output.round(pump, &child.id, last, late);
-        for (kind, after) in round.rests {
-            timers.after(after, Timer::Rest(serial, kind.word()));
-        }
-        if round.more {
-            busy.push_back(serial);
-        }
-        let rests = child.output.taps.rest();
-        if let Some(until) = child.output.taps.deadline() {
-            timers.at(until, Timer::Taps(serial));
-        }
-        let news = child.output.sink.take_news().map(|dropped| Event::LogFailed {
-            container: child.id.clone(),
-            message: dropped.message,
-            dropped: dropped.total,
-        });
-        let draining = matches!(child.stage, Stage::Draining(_)) && !round.more;
-        // No process of the container is left that could write: what else keeps the FIFO open adds nothing.
-        let alone = draining && !late && child.group.as_ref().is_some_and(|group| group.is_empty().unwrap_or(false));
-        let more = alone && !rests && !child.output.ended() && child.output.round(pump, &child.id, true, true).more;
-        if more {
-            busy.push_back(serial);
-        }
-        let done = draining && !more && (alone || late || child.output.ended());
-        if let Some(news) = news {
-            self.tell(news);
-        }
-        match (done, rests) {
-            (true, false) => self.report_exit(serial),
-            // An attached client holds up the last output: it has its own patience.
-            (true, true) => self.timers.after(DRAIN, Timer::Drain(serial)),
-            (false, _) => {}
-        }
-    }
-
     /// A container's process ended: what it left in its group ends too, its output is brought home.
-    pub(crate) fn process_ended(&mut self, serial: u64, end: End) {
+    pub(crate) fn process_ended(&mut self, serial: u64, end: process::End) {
         // It may have come to execve and to its end at once: whoever asked for the start is answered first.
         self.advance(serial);
         let Some(child) = self.containers.get_mut(&serial).filter(|child| !child.has_ended()) else { return };
@@ -80,21 +44,49 @@ impl Monitor {
             self.epoll.forget(pidfd);
         }
         let ended = state("start", &child.id, "its process ended and did not say why");
-        self.timers.after(DRAIN, Timer::Drain(serial));
+        child.output.ended_at = clock::monotonic();
         if let Some(asked) = asked {
             self.reply(asked, Err(ended));
         }
-        self.move_output(serial, false);
+        self.drain(serial, false);
     }
 
-    fn report_exit(&mut self, serial: u64) {
+    /// Has the rest of a container's output moved, and reports its end when that is done or cannot be waited for. `late`: who
+    /// else holds its output open had its time.
+    pub(crate) fn drain(&mut self, serial: u64, late: bool) {
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        if !matches!(child.stage, Stage::Draining(_)) {
+            return;
+        }
+        if !child.output.is_open() {
+            return self.report_exit(serial);
+        }
+        // No process of the container is left that could write: what else keeps the FIFO open adds nothing.
+        let alone = child.group.as_ref().is_some_and(|group| group.is_empty().unwrap_or(false));
+        child.output.end(if alone || late { End::Final } else { End::Ended });
+        let (since, place) = (clock::monotonic().saturating_sub(child.output.ended_at), child.output.place);
+        self.hand_over(serial);
+        if since >= SLOW || (since >= HANGS && self.writers.is_stuck(place)) {
+            return self.report_exit(serial);
+        }
+        self.timers.after(DRAIN, Timer::Drain(serial));
+    }
+
+    /// Reports the end of a container.
+    pub(crate) fn report_exit(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         let Stage::Draining(status) = child.change() else { return };
         child.stage = Stage::Exited(status.clone());
-        child.output.close(&self.epoll);
+        if !child.output.is_open() {
+            // Clients of a container without output of its own.
+            child.output.close();
+        }
         let container = child.id.clone();
-        let deleted = !child.deletes.is_empty();
+        let (deleted, pending) = (!child.deletes.is_empty(), child.output.is_open());
         self.end_commands_of(&container);
+        if pending {
+            self.tell(Event::OutputPending { container: container.clone() });
+        }
         self.tell(Event::Exited { container, status });
         if deleted {
             self.try_remove(serial);

@@ -1,0 +1,299 @@
+//! What a disk that fails, an index that is gone, and a full disk must not cost: images, names, and what a container uses.
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use image::{Digest, Store};
+use support::{Compression, Registry, Tar, TestImage, archive, load, open, set_meta, tree, unclean_boot};
+
+const STORE: &str = "IMAGE_TEST_STORE";
+const ACTION: &str = "IMAGE_TEST_ACTION";
+const NAME: &str = "localhost/a:1";
+const GONE: &str = "localhost/gone:1";
+
+fn image(seed: u8) -> TestImage {
+    let layer = |layer: u8| {
+        let mut tar = Tar::new().dir("d", 0o755);
+        for file in 0..20_u8 {
+            tar = tar.file(&format!("d/{seed}-{layer}-{file}"), 0o644, &[seed ^ layer ^ file; 3000]);
+        }
+        tar.done()
+    };
+    TestImage::new().layer(layer(1), Compression::Gzip).layer(layer(2), Compression::Zstd)
+}
+
+fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<PathBuf> {
+    let mut parent: Option<Digest> = None;
+    let dirs = image.layers.iter().map(|layer| {
+        let chain = Digest::chain(parent.as_ref(), &Digest::of(&layer.tar));
+        parent = Some(chain.clone());
+        dir.join("layers").join(chain.hex())
+    });
+    dirs.collect()
+}
+
+fn blob(dir: &Path, image: &TestImage, layer: usize) -> PathBuf {
+    dir.join("content/blobs/sha256").join(Digest::of(&image.layers[layer].blob).hex())
+}
+
+/// Changes one byte of a file, and nothing else that can be seen from outside.
+fn flip(path: &Path) {
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 1000).unwrap();
+    file.write_all_at(&[!byte[0]], 1000).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+/// A store with an image that has a name, and one that only a container's snapshot keeps.
+async fn filled(dir: &Path) -> Vec<PathBuf> {
+    let store = open(dir);
+    load(&store, &image(1), NAME).await;
+    load(&store, &image(2), GONE).await;
+    store.prepare("c", GONE).unwrap();
+    store.remove(GONE).await.unwrap();
+    fs::write(store.upper("c").join("written"), "by the container").unwrap();
+    layer_dirs(dir, &image(2)).into_iter().chain(layer_dirs(dir, &image(1))).collect()
+}
+
+/// Everything is there: the image with its name, and what the container uses.
+fn assert_whole(store: &Store, layers: &[PathBuf], what: &str) {
+    let found = store.find(NAME).unwrap().unwrap_or_else(|| panic!("{what}: the image is gone"));
+    assert_eq!(found.repo_tags, [NAME], "{what}");
+    for layer in layers {
+        assert_eq!(fs::read_dir(layer.join("d")).map(Iterator::count).unwrap_or(0), 20, "{what}: {}", layer.display());
+    }
+    assert_eq!(store.snapshots(), ["c"], "{what}");
+    assert!(store.upper("c").join("written").exists(), "{what}");
+    let root = store.mount("c", false).unwrap();
+    assert!(rustix::fs::statat(&root, "d/2-1-7", rustix::fs::AtFlags::empty()).is_ok(), "{what}");
+}
+
+/// Not a test of its own: runs in a process of its own, under strace or in a mount namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn child() {
+    let (Ok(dir), Ok(action)) = (std::env::var(STORE), std::env::var(ACTION)) else { return };
+    let dir = Path::new(&dir);
+    match action.as_str() {
+        "open" => drop(Store::open(dir, image::Registries::default())),
+        "load" => {
+            let store = open(dir);
+            let mut failed = 0;
+            for seed in 10..16 {
+                let name = format!("localhost/load:{seed}");
+                failed += u32::from(store.import(&mut &archive(&image(seed), &name)[..]).await.is_err());
+            }
+            assert!(failed <= 1, "{failed} of 6 failed after one error");
+            for image in store.list() {
+                store.remove(&image.id).await.unwrap();
+            }
+        }
+        "full" => full(dir).await,
+        other => panic!("{other}"),
+    }
+}
+
+fn run_child(wrapper: &[&str], dir: &Path, action: &str) {
+    let exe = std::env::current_exe().unwrap();
+    let mut command = Command::new(wrapper[0]);
+    command.args(&wrapper[1..]).arg(exe).args(["--exact", "child", "--nocapture"]);
+    let output = command.env(STORE, dir).env(ACTION, action).output();
+    let output =
+        output.unwrap_or_else(|cause| panic!("{} is needed: apt install strace util-linux: {cause}", wrapper[0]));
+    assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_the_disk_at_a_start_deletes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers = filled(dir.path()).await;
+    let root = dir.path().canonicalize().unwrap();
+    let mut places: Vec<PathBuf> =
+        layers.iter().map(|layer| root.join(layer.strip_prefix(dir.path()).unwrap())).collect();
+    places.push(root.join("snapshots/c/record.json"));
+    places.push(root.join("snapshots"));
+    places.push(root.join("layers"));
+    places.push(root.join("content/blobs/sha256"));
+    places.push(root.join("index.redb"));
+    for place in places {
+        let path = place.to_str().unwrap();
+        let inject = "inject=open,openat,openat2:error=EIO";
+        run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", inject], dir.path(), "open");
+        assert_whole(&open(dir.path()), &layers, path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_or_torn_index_is_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers = filled(dir.path()).await;
+    let index = dir.path().join("index.redb");
+    let good = fs::read(&index).unwrap();
+    let mut cases: Vec<(String, Option<Vec<u8>>)> = vec![
+        ("missing".into(), None),
+        ("empty".into(), Some(Vec::new())),
+        ("garbage".into(), Some(vec![0xa5; good.len()])),
+        ("zeros".into(), Some(vec![0; good.len()])),
+        ("directory".into(), None),
+    ];
+    for part in [1, 3, 7] {
+        cases.push((format!("{part}/8"), Some(good[..good.len() * part / 8].to_vec())));
+    }
+    let used = good.iter().rposition(|byte| *byte != 0).unwrap();
+    for round in 0..8_usize {
+        let mut torn = good.clone();
+        (0..50).for_each(|n| torn[(round * 977 + n * 7919) % used] ^= 0x55);
+        cases.push((format!("50 bytes changed, {round}"), Some(torn)));
+    }
+    for (what, bytes) in cases {
+        let _ = fs::remove_file(&index);
+        match bytes {
+            Some(bytes) => fs::write(&index, bytes).unwrap(),
+            None if what == "directory" => fs::create_dir(&index).unwrap(),
+            None => {}
+        }
+        let outcome = Store::open(dir.path(), image::Registries::default());
+        if what == "directory" {
+            drop(outcome);
+            let _ = fs::remove_dir(&index);
+            continue;
+        }
+        assert_whole(&outcome.unwrap_or_else(|error| panic!("{what}: {error}")), &layers, &what);
+        assert_whole(&open(dir.path()), &layers, &what);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_found_without_index_and_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let id = load(&store, &image(1), NAME).await.id;
+    drop(store);
+    fs::remove_file(dir.path().join("index.redb")).unwrap();
+    fs::remove_dir_all(dir.path().join("content/records")).unwrap();
+    let store = open(dir.path());
+    assert!(store.find(&id).unwrap().is_some(), "known by its id");
+    store.prepare("c", &id).unwrap();
+    store.mount("c", false).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_layer_is_unpacked_again_without_a_registry() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &image(1), NAME).await;
+    drop(store);
+    let layers = layer_dirs(dir.path(), &image(1));
+    for _ in 0..2 {
+        fs::remove_dir_all(&layers[0]).unwrap();
+        // A second start before it was unpacked again loses nothing.
+        drop(open(dir.path()));
+        let store = open(dir.path());
+        assert!(store.find(NAME).unwrap().is_none(), "an image without a layer is not offered");
+        assert!(store.repair().await.unwrap());
+        assert_eq!(store.find(NAME).unwrap().unwrap().repo_tags, [NAME]);
+        assert_eq!(fs::read_dir(layers[0].join("d")).unwrap().count(), 20);
+        store.prepare("c", NAME).unwrap();
+        store.mount("c", false).unwrap();
+        store.discard("c").unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_layer_with_a_damaged_blob_is_fetched_again() {
+    let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
+    registry.push("t", "1", &image(1)).await;
+    let name = registry.name("t:1");
+    let store = open(dir.path());
+    store.pull(&name, None, None).await.unwrap();
+    drop(store);
+    let layers = layer_dirs(dir.path(), &image(1));
+    fs::remove_dir_all(&layers[1]).unwrap();
+    let blob = blob(dir.path(), &image(1), 1);
+    let bytes = fs::read(&blob).unwrap();
+    fs::write(&blob, vec![7; bytes.len()]).unwrap();
+    let store = open(dir.path());
+    store.pull(&name, None, None).await.unwrap();
+    assert_eq!(fs::read(&blob).unwrap(), bytes);
+    assert_eq!(fs::read_dir(layers[1].join("d")).unwrap().count(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_of_equal_length_is_found_after_a_power_cut_and_a_layer_in_use_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &image(1), NAME).await;
+    drop(store);
+    let layers = layer_dirs(dir.path(), &image(1));
+    let file = layers[1].join("d/1-2-3");
+    let good = fs::read(&file).unwrap();
+    flip(&file);
+    unclean_boot(dir.path());
+    let store = open(dir.path());
+    assert!(store.find(NAME).unwrap().is_some(), "the start reads no layer");
+    store.prepare("c", NAME).unwrap();
+    assert!(!store.repair().await.unwrap(), "it waits for the container");
+    assert_ne!(fs::read(&file).unwrap(), good, "a layer in use is not replaced");
+    store.discard("c").unwrap();
+    support::eventually("the layer is whole", || fs::read(&file).is_ok_and(|bytes| bytes == good));
+    support::eventually("the image is shown", || store.find(NAME).unwrap().is_some());
+    drop(store);
+    // What was not compared in time is compared after the next start.
+    flip(&file);
+    set_meta(dir.path(), &[("verify", "yes")]);
+    let store = open(dir.path());
+    assert!(store.repair().await.unwrap());
+    assert_eq!(fs::read(&file).unwrap(), good);
+}
+
+#[test]
+fn one_failed_sync_of_the_index_ends_nothing() {
+    for call in [3, 9, 14] {
+        let dir = tempfile::tempdir().unwrap();
+        let inject = format!("inject=fdatasync:error=EIO:when={call}");
+        run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject], dir.path(), "load");
+    }
+}
+
+#[test]
+fn a_full_disk_can_be_emptied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let script = format!("mount -t tmpfs -o size=192m none {path} && exec \"$@\"");
+    run_child(&["unshare", "--mount", "--propagation", "private", "sh", "-c", &script, "sh"], dir.path(), "full");
+    assert_eq!(tree(dir.path()), Vec::<String>::new());
+}
+
+/// Runs with an empty tmpfs of 192 MiB at `dir`.
+async fn full(dir: &Path) {
+    let store = open(&dir.join("store"));
+    load(&store, &image(1), NAME).await;
+    load(&store, &image(2), GONE).await;
+    // To the last byte.
+    let filler = fs::File::create(dir.join("filler")).unwrap();
+    let mut offset = 0;
+    for size in [1 << 20, 4096, 1] {
+        while filler.write_all_at(&vec![1; size], offset).is_ok() {
+            offset += size as u64;
+        }
+    }
+    assert!(store.import(&mut &archive(&image(3), "localhost/c:1")[..]).await.is_err(), "the disk is full");
+    drop(store);
+    let store = open(&dir.join("store"));
+    assert!(store.find(NAME).unwrap().is_some(), "a full disk does not keep the store from being opened");
+    store.remove(NAME).await.unwrap();
+    for layer in layer_dirs(&dir.join("store"), &image(1)) {
+        assert!(!layer.exists(), "the layers are removed");
+    }
+    assert!(!blob(&dir.join("store"), &image(1), 0).exists(), "the blobs are removed");
+    fs::remove_file(dir.join("filler")).unwrap();
+    load(&store, &image(3), "localhost/c:1").await;
+    assert!(store.find(GONE).unwrap().is_some());
+}

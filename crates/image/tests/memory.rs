@@ -1,0 +1,49 @@
+//! What a hostile layer may take of the daemon's memory. One test, alone in its process: it measures that.
+
+mod support;
+
+use std::fs;
+
+use image::ErrorKind;
+use support::{Compression, Registry, Tar, TestImage, open};
+
+/// Peak of this process's resident memory since the last call, in MiB.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    kib / 1024
+}
+
+/// Folders, each with so many attributes of so many bytes.
+fn attributes(folders: usize, count: usize, bytes: usize) -> Vec<u8> {
+    let value = vec![b'x'; bytes];
+    let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.n{at}")).collect();
+    let records: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), value.as_slice())).collect();
+    (0..folders).fold(Tar::new(), |tar, at| tar.pax(&records).dir(&format!("d{at}"), 0o755)).done()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_of_a_hostile_layer_take_little_memory() {
+    let registry = Registry::start();
+    let bombs = [
+        ("one file", attributes(384, 250, 4000), "bytes of extended attributes on one file"),
+        ("all folders", attributes(3000, 12, 8000), "paths and attributes of its folders"),
+    ];
+    for (what, tar, why) in bombs {
+        let image = TestImage::new().layer(tar, Compression::Zstd);
+        assert!(image.layers[0].blob.len() < 1 << 20, "{what}: {}", image.layers[0].blob.len());
+        registry.push("t", "1", &image).await;
+        drop(image);
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let before = peak().min(peak());
+        let error = store.pull(&registry.name("t:1"), None, None).await.unwrap_err();
+        let taken = peak().saturating_sub(before);
+        println!("{what}: {taken} MiB above {before}");
+        assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{what}: {error}");
+        assert!(error.message.contains(why), "{what}: {error}");
+        assert!(taken < 128, "{what}: {taken} MiB");
+    }
+}

@@ -1,0 +1,169 @@
+//! A container's output in its writer: its streams, the log they go to, and who is attached.
+//!
+//! A part of a line stays in its FIFO, but never for long: the kernel does not wake a reader for a writer that finds a FIFO
+//! neither empty nor with enough room, so a reader that waited for the rest of the line might wait forever. While a part is
+//! there, the stream rests and is looked at again after [`REST_FIRST`], then twice as late each time; after [`RESTS`] looks
+//! without a whole line it is written as it is (`P`).
+
+use std::{io, time::Duration};
+
+use rustix::fd::{AsFd, OwnedFd};
+
+use super::order::{Add, End};
+use crate::{
+    attach::Taps,
+    epoll::Epoll,
+    log::{
+        pump::{Pass, Pump, Source},
+        sink::Sink,
+    },
+    stream::StreamKind,
+    token::Token,
+};
+
+/// First time until a part of a line is looked at again.
+const REST_FIRST: Duration = Duration::from_millis(2);
+/// So many looks: 126 ms in all.
+const RESTS: u8 = 6;
+
+/// One stream.
+#[derive(Debug)]
+struct Stream {
+    kind: StreamKind,
+    fd: OwnedFd,
+    terminal: bool,
+    ended: bool,
+    /// Nothing was left in it when the container's end was final.
+    dry: bool,
+    /// It waits for its turn.
+    queued: bool,
+    /// Looks at a part of a line so far; `resting`: the next one is due by timer.
+    looks: u8,
+    resting: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) container: String,
+    streams: Vec<Stream>,
+    pub(super) sink: Sink,
+    pub(super) taps: Taps,
+    pub(super) line_max: usize,
+    end: End,
+}
+
+/// What to do with a stream after a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There may be more: it waits for its next turn.
+    Turn,
+    /// It is looked at again after so long.
+    Rest(Duration),
+    /// An event reports more.
+    Event,
+}
+
+impl Feed {
+    /// From a message and its descriptors.
+    pub(super) fn new(add: &Add, files: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut files = files.into_iter();
+        let mut streams = Vec::with_capacity(add.streams.len());
+        for (kind, terminal) in &add.streams {
+            let fd = files.next().ok_or_else(|| io::Error::other("a stream's descriptor is missing"))?;
+            let (kind, terminal) = (*kind, *terminal);
+            let (ended, dry, queued, looks, resting) = (false, false, false, 0, false);
+            streams.push(Stream { kind, fd, terminal, ended, dry, queued, looks, resting });
+        }
+        let log = if add.log { files.next() } else { None };
+        let (container, line_max) = (add.container.clone(), add.line_max);
+        let sink = Sink::new(log, add.loss.clone());
+        Ok(Self { container, streams, sink, taps: Taps::default(), line_max, end: add.end })
+    }
+
+    /// A duplicate of a stream's end, for recovery.
+    pub(super) fn fifo(&self, kind: StreamKind) -> Option<OwnedFd> {
+        self.streams.iter().find(|stream| stream.kind == kind)?.fd.try_clone().ok()
+    }
+
+    /// Adds all streams to an epoll instance.
+    pub(super) fn watch(&self, epoll: &Epoll, serial: u64) -> io::Result<()> {
+        self.streams.iter().try_for_each(|stream| epoll.watch(&stream.fd, Token::Stream(serial, stream.kind)))
+    }
+
+    /// Removes streams and clients from it: other processes hold the same open files, so closing them is not enough.
+    pub(super) fn forget(&mut self, epoll: &Epoll) {
+        for stream in &self.streams {
+            epoll.forget(&stream.fd);
+        }
+        self.taps.close(epoll);
+    }
+
+    /// The container's end came nearer.
+    pub(super) fn end(&mut self, end: End) {
+        self.end = self.end.max(end);
+    }
+
+    /// Gives every stream that does not wait for its turn yet a turn.
+    pub(super) fn queue_all(&mut self, mut queue: impl FnMut(StreamKind)) {
+        for stream in self.streams.iter_mut().filter(|stream| !stream.queued) {
+            stream.queued = true;
+            queue(stream.kind);
+        }
+    }
+
+    /// Whether this stream is to wait for its turn; not if it does already.
+    pub(super) fn queue(&mut self, kind: StreamKind) -> bool {
+        let stream = self.streams.iter_mut().find(|stream| stream.kind == kind && !stream.queued);
+        stream.map(|stream| stream.queued = true).is_some()
+    }
+
+    /// A resting stream is due.
+    pub(super) fn wake(&mut self, kind: StreamKind) {
+        self.streams.iter_mut().filter(|stream| stream.kind == kind).for_each(|stream| stream.resting = false);
+    }
+
+    /// Whether all output is where it belongs.
+    pub(super) fn is_drained(&self) -> bool {
+        let done = |stream: &Stream| stream.ended || (self.end == End::Final && stream.dry);
+        self.end > End::Open && self.streams.iter().all(done) && !self.taps.rest()
+    }
+
+    /// Moves one batch of a stream whose turn it is.
+    pub(super) fn turn(&mut self, pump: &mut Pump, kind: StreamKind) -> Next {
+        let Self { container, streams, sink, taps, line_max, end } = self;
+        let Some(stream) = streams.iter_mut().find(|stream| stream.kind == kind) else { return Next::Event };
+        stream.queued = false;
+        let (last, finale) = (*end > End::Open, *end == End::Final);
+        if (stream.ended && !last) || taps.rest() || (stream.resting && !last) {
+            return Next::Event;
+        }
+        let flush = finale || stream.looks >= RESTS;
+        let source = Source { container, kind, fd: stream.fd.as_fd(), line_max: *line_max, flush };
+        let result = if stream.terminal { pump.terminal(source, sink, taps) } else { pump.fifo(source, sink, taps) };
+        match result {
+            Ok(Pass::Moved) => {
+                stream.looks = 0;
+                stream.queued = true;
+                return Next::Turn;
+            }
+            Ok(Pass::Starved) => {
+                stream.looks = 0;
+                stream.dry = finale;
+            }
+            Ok(Pass::Partial) => {
+                let rest = REST_FIRST * (1 << stream.looks);
+                stream.looks += 1;
+                stream.resting = true;
+                return Next::Rest(rest);
+            }
+            // A terminal whose other side is closed can be opened again as long as the container runs.
+            Ok(Pass::Ended) => stream.ended = !stream.terminal || last,
+            Err(error) => {
+                eprintln!("pinmon: output of {container}: {error}: given up");
+                stream.ended = true;
+            }
+        }
+        Next::Event
+    }
+}

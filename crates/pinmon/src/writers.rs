@@ -1,0 +1,236 @@
+//! The monitor's log writers (`log_writer.rs` says what they are): which output belongs to which, orders on their way to them,
+//! their starts and ends. Nothing here waits for a writer.
+
+mod reports;
+mod upkeep;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::AsFd,
+    time::Duration,
+};
+
+use monitor_api::{LogDevice, Pong, StuckWriter};
+use rustix::{
+    fd::OwnedFd,
+    fs::{major, minor},
+    io::Errno,
+    process::getpid,
+};
+use syscall::{clone::Clone3, shared_word::SharedWord};
+
+use crate::{
+    child::Child,
+    clock,
+    log_writer::{self, Start, line::Line, order::Order},
+    monitor::Monitor,
+    output::{Output, Place},
+    timer::Timer,
+    token::Token,
+};
+
+/// Most file systems with a writer of their own; logs on others go to one of these.
+const WRITERS_MAX: usize = 64;
+/// How long a writer that fails waits until it is started again.
+const BACKOFF: Duration = Duration::from_secs(1);
+/// A step that takes so long is a file system that hangs.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// A process that writes logs.
+pub(crate) struct Writer {
+    /// Names it in the event loop.
+    number: u64,
+    pid: i32,
+    pidfd: OwnedFd,
+    line: Line,
+    journal: String,
+    /// Since when it waits for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
+    busy: SharedWord,
+    started: Duration,
+    /// Since when it has had no output to move.
+    idle: Option<Duration>,
+    /// Outputs, by serial, with something that it was not sent yet; each once.
+    queue: VecDeque<u64>,
+    /// Outputs that it is to give up.
+    forget: Vec<u64>,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct Writers {
+    list: BTreeMap<Place, Writer>,
+    /// Told to end, with nothing to do: pid and journal.
+    ending: Vec<(i32, String)>,
+    /// Until when none is started.
+    resting: BTreeMap<Place, Duration>,
+    /// Output of containers that were deleted before it was in their logs, by serial, with their ids.
+    pub(crate) orphans: BTreeMap<u64, (String, Output)>,
+}
+
+impl Writer {
+    /// How long its present step has taken.
+    fn waits(&self) -> Option<Duration> {
+        match self.busy.load() {
+            0 => None,
+            since => Some(clock::monotonic().saturating_sub(Duration::from_nanos(since))),
+        }
+    }
+}
+
+impl Writers {
+    /// Whether output that goes there waits for a file system that hangs, or for a writer at all.
+    pub(crate) fn is_stuck(&self, place: Place) -> bool {
+        self.list.get(&place).is_none_or(|writer| writer.waits().is_some_and(|waits| waits >= STUCK))
+    }
+
+    fn place_of(&self, number: u64) -> Option<Place> {
+        self.list.iter().find(|(_, writer)| writer.number == number).map(|(place, _)| *place)
+    }
+}
+
+/// A container's output and id, be the container there or deleted.
+fn find<'a>(
+    containers: &'a mut BTreeMap<u64, Child>,
+    orphans: &'a mut BTreeMap<u64, (String, Output)>,
+    serial: u64,
+) -> Option<(&'a str, &'a mut Output)> {
+    match containers.get_mut(&serial) {
+        Some(child) => Some((&child.id, &mut child.output)),
+        None => orphans.get_mut(&serial).map(|(id, output)| (id.as_str(), output)),
+    }
+}
+
+/// For people: as in `/proc/self/mountinfo`.
+fn name(place: Place) -> String {
+    place.map_or("no log".to_owned(), |device| format!("{}:{}", major(device), minor(device)))
+}
+
+impl Monitor {
+    /// Has its writer told what is new of a container's output, if there is any output; starts the writer where there is none.
+    pub(crate) fn hand_over(&mut self, serial: u64) {
+        let Self { containers, writers, .. } = self;
+        let Some((_, output)) = find(containers, &mut writers.orphans, serial).filter(|(_, o)| o.is_open()) else {
+            return;
+        };
+        if !writers.list.contains_key(&output.place) && writers.list.len() >= WRITERS_MAX {
+            output.place = *writers.list.keys().next_back().expect("there are many");
+        }
+        let (place, queued) = (output.place, output.queued);
+        if !self.writers.list.contains_key(&place) && !self.start_writer(place) {
+            return;
+        }
+        let Self { containers, writers, .. } = self;
+        if !queued
+            && let (Some((_, output)), Some(writer)) =
+                (find(containers, &mut writers.orphans, serial), writers.list.get_mut(&place))
+        {
+            output.queued = true;
+            writer.queue.push_back(serial);
+        }
+        self.send_orders(place);
+    }
+
+    /// Sends a writer what waits for it, as far as its socket takes it.
+    fn send_orders(&mut self, place: Place) {
+        let Self { containers, writers, .. } = self;
+        let Writers { list, orphans, .. } = writers;
+        let Some(writer) = list.get_mut(&place) else { return };
+        while let Some(serial) = writer.forget.last().copied() {
+            match writer.line.send(&Order::Forget { serial }, &[]) {
+                Ok(()) => drop(writer.forget.pop()),
+                Err(_) => return,
+            }
+        }
+        while let Some(serial) = writer.queue.front().copied() {
+            if let Some((id, output)) = find(containers, orphans, serial) {
+                let mut refused = false;
+                if let Some((order, files)) = output.next_order(serial, id) {
+                    match writer.line.send(&order, &files) {
+                        Ok(()) => {
+                            output.sent(&order);
+                            continue;
+                        }
+                        // It has no room, or is dead and about to be reaped.
+                        Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => return,
+                        Err(errno) => {
+                            eprintln!("pinmon: output of container {id}: hand over to a log writer: {errno}");
+                            refused = true;
+                        }
+                    }
+                }
+                output.queued = false;
+                if refused {
+                    self.timers.after(BACKOFF, Timer::Writers);
+                }
+            }
+            writer.queue.pop_front();
+        }
+    }
+
+    /// Clones a writer; `false`: there is none yet, which is tried again.
+    fn start_writer(&mut self, place: Place) -> bool {
+        let now = clock::monotonic();
+        if self.writers.resting.get(&place).is_some_and(|until| *until > now) {
+            return false;
+        }
+        match self.clone_writer() {
+            Ok(writer) => {
+                self.writers.list.insert(place, writer);
+                true
+            }
+            Err(error) => {
+                eprintln!("pinmon: start the log writer of {}: {error}", name(place));
+                self.rest_writer(place);
+                false
+            }
+        }
+    }
+
+    fn rest_writer(&mut self, place: Place) {
+        self.writers.resting.insert(place, clock::monotonic() + BACKOFF);
+        self.timers.after(BACKOFF, Timer::Writers);
+    }
+
+    fn clone_writer(&mut self) -> io::Result<Writer> {
+        let (line, theirs) = Line::pair()?;
+        let busy = SharedWord::new()?;
+        let journal = self.journals.next_name();
+        let (number, monitor) = (self.next_serial(), getpid());
+        let state = self.journals.state();
+        let start = Start { line: theirs, state: state.as_fd(), journal: &journal, busy: &busy, monitor };
+        let child = Clone3::default().fork(|| log_writer::run(start))?;
+        self.epoll.watch_both(&line, Token::Writer(number))?;
+        Ok(Writer {
+            number,
+            pid: child.pid,
+            pidfd: child.pidfd,
+            line,
+            journal,
+            busy,
+            started: clock::monotonic(),
+            idle: None,
+            queue: VecDeque::new(),
+            forget: Vec::new(),
+        })
+    }
+
+    /// The heartbeat: writers that wait for their file system.
+    pub(crate) fn pong(&self) -> Pong {
+        let containers = |place: Place| {
+            let live = self.containers.values().map(|child| &child.output);
+            let all = live.chain(self.writers.orphans.values().map(|(_, output)| output));
+            all.filter(|output| output.is_open() && output.place == place).count()
+        };
+        let stuck = self.writers.list.iter().filter_map(|(place, writer)| {
+            let waits = writer.waits().filter(|waits| *waits >= STUCK)?;
+            Some(StuckWriter {
+                device: place.map(|device| LogDevice { major: major(device), minor: minor(device) }),
+                since_ms: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
+                containers: u32::try_from(containers(*place)).unwrap_or(u32::MAX),
+                pid: writer.pid.unsigned_abs(),
+            })
+        });
+        Pong { stuck: stuck.collect() }
+    }
+}

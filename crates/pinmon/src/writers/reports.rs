@@ -1,0 +1,87 @@
+//! What log writers report.
+
+use monitor_api::{Attachments, Event, Reply};
+
+use super::find;
+use crate::{
+    child::Stage,
+    log_writer::{line::Received, order::Report},
+    monitor::Monitor,
+    output::Place,
+};
+
+impl Monitor {
+    /// A writer reported something, or has room for more.
+    pub(crate) fn writer_ready(&mut self, number: u64) {
+        if let Some(place) = self.writers.place_of(number) {
+            self.take_reports(place);
+            self.send_orders(place);
+        }
+    }
+
+    /// Takes all reports there are.
+    pub(super) fn take_reports(&mut self, place: Place) {
+        while let Some(writer) = self.writers.list.get(&place) {
+            match writer.line.receive::<Report>() {
+                Ok(Received::Message(report, _)) => self.reported(report),
+                // Its end is told by SIGCHLD.
+                Ok(Received::Nothing | Received::Closed) => return,
+                Err(error) => {
+                    eprintln!("pinmon: a log writer's report: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn reported(&mut self, report: Report) {
+        let (Report::Recovered { serial, .. }
+        | Report::Reopened { serial }
+        | Report::TapClosed { serial, .. }
+        | Report::Lost { serial, .. }
+        | Report::Drained { serial }) = report;
+        let Self { containers, writers, journals, .. } = self;
+        let Some((id, output)) = find(containers, &mut writers.orphans, serial) else { return };
+        match report {
+            Report::Recovered { failed, .. } => journals.recovered(id, std::mem::take(&mut output.recover), failed),
+            Report::Reopened { .. } => self.reopened(serial),
+            Report::TapClosed { number, .. } => output.taps.retain(|tap| tap.number != number),
+            Report::Lost { loss, message, .. } => {
+                let dropped = loss.total;
+                output.loss = loss;
+                let event = message.map(|message| Event::LogFailed { container: id.to_owned(), message, dropped });
+                if let Some(event) = event {
+                    self.tell(event);
+                }
+            }
+            Report::Drained { .. } => self.drained(serial),
+        }
+    }
+
+    /// Answers `ReopenLog`s: the writer writes the new file, or hangs in the old one.
+    pub(crate) fn reopened(&mut self, serial: u64) {
+        let Self { containers, writers, .. } = self;
+        let Some((_, output)) = find(containers, &mut writers.orphans, serial) else { return };
+        for asked in std::mem::take(&mut output.reopens) {
+            self.reply(asked, Ok((Reply::Done, Attachments::new())));
+        }
+    }
+
+    /// All output of a container that ended is in its log.
+    fn drained(&mut self, serial: u64) {
+        self.reopened(serial);
+        self.look_after_writers_later();
+        if self.writers.orphans.remove(&serial).is_some() {
+            return;
+        }
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        child.output.close();
+        match &child.stage {
+            Stage::Draining(_) => self.report_exit(serial),
+            _ => {
+                let container = child.id.clone();
+                self.tell(Event::Drained { container });
+            }
+        }
+    }
+}

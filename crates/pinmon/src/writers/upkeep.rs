@@ -1,0 +1,156 @@
+//! Ends of log writers: of those that die and are replaced, of those that are not needed, and of all at once.
+
+use std::time::Duration;
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
+};
+
+use super::{BACKOFF, Writer, find, name};
+use crate::{
+    clock,
+    log_writer::order::End,
+    monitor::Monitor,
+    output::{Output, Place},
+    process,
+    timer::Timer,
+};
+
+/// A writer without output to move ends after so long.
+const IDLE: Duration = Duration::from_secs(30);
+/// Most outputs that outlive their containers.
+const ORPHANS_MAX: usize = 64;
+/// How long killed writers are waited for: one whose file system hangs takes longer than anybody waits.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+impl Monitor {
+    /// A child was reaped; whether it was a writer. What was on its way is brought home by the next one.
+    pub(crate) fn writer_reaped(&mut self, pid: i32, end: process::End) -> bool {
+        if let Some(at) = self.writers.ending.iter().position(|(ended, _)| *ended == pid) {
+            let (_, journal) = self.writers.ending.remove(at);
+            self.journals.retire(&journal);
+            return true;
+        }
+        let of_pid = |(place, writer): (&Place, &Writer)| (writer.pid == pid).then_some(*place);
+        let Some(place) = self.writers.list.iter().find_map(of_pid) else { return false };
+        // What it said before its end.
+        self.take_reports(place);
+        let Some(writer) = self.writers.list.remove(&place) else { return true };
+        self.epoll.forget(&writer.line);
+        let how = end.signal.map_or_else(|| format!("code {:?}", end.code), |signal| format!("signal {signal}"));
+        eprintln!("pinmon: the log writer of {} ended ({how}): started again", name(place));
+        self.journals.retire(&writer.journal);
+        if clock::monotonic().saturating_sub(writer.started) < BACKOFF {
+            self.rest_writer(place);
+        }
+        self.renew_outputs(Some(place));
+        true
+    }
+
+    /// Hands outputs (of one place, else all) over again to new writers, with journals that must be recovered first.
+    pub(crate) fn renew_outputs(&mut self, place: Option<Place>) {
+        let Self { containers, writers, journals, .. } = self;
+        let mut serials = Vec::new();
+        let live = containers.iter_mut().map(|(serial, child)| (serial, &child.id, &mut child.output));
+        let orphans = writers.orphans.iter_mut().map(|(serial, (id, output))| (serial, &*id, output));
+        for (serial, id, output) in live.chain(orphans) {
+            if output.is_open() && place.is_none_or(|place| place == output.place) {
+                output.lost_writer();
+                if let Some(place) = journals.place_of(id) {
+                    output.place = place;
+                }
+                output.recover.extend(journals.take(id));
+                serials.push(*serial);
+            }
+        }
+        for serial in serials {
+            self.hand_over(serial);
+        }
+    }
+
+    /// The output of a container that is deleted is still moved, as long as there are not too many such.
+    pub(crate) fn release_output(&mut self, serial: u64, id: String, mut output: Output) {
+        let asked = std::mem::take(&mut output.reopens);
+        if output.is_open() {
+            output.end(End::Final);
+            if self.writers.orphans.len() >= ORPHANS_MAX
+                && let Some((oldest, (id, lost))) = self.writers.orphans.pop_first()
+            {
+                eprintln!("pinmon: output of container {id}, which was deleted, is given up: its log hangs");
+                if let Some(writer) = self.writers.list.get_mut(&lost.place) {
+                    writer.forget.push(oldest);
+                }
+            }
+            self.writers.orphans.insert(serial, (id, output));
+            self.hand_over(serial);
+        }
+        self.look_after_writers_later();
+        for asked in asked {
+            self.reply(asked, Ok((monitor_api::Reply::Done, monitor_api::Attachments::new())));
+        }
+    }
+
+    pub(super) fn look_after_writers_later(&mut self) {
+        self.timers.after(IDLE, Timer::Writers);
+    }
+
+    /// Starts writers that are missing, ends those that were not needed for a while.
+    pub(crate) fn look_after_writers(&mut self) {
+        let now = clock::monotonic();
+        let Self { containers, writers, .. } = self;
+        let live = containers.iter().map(|(serial, child)| (*serial, &child.output));
+        let orphans = writers.orphans.iter().map(|(serial, (_, output))| (*serial, output));
+        let open: Vec<(u64, Place)> =
+            live.chain(orphans).filter(|(_, o)| o.is_open()).map(|(serial, o)| (serial, o.place)).collect();
+        for (place, writer) in &mut writers.list {
+            let used = open.iter().any(|(_, of)| of == place);
+            writer.idle = if used { None } else { writer.idle.or(Some(now)) };
+        }
+        writers.resting.retain(|_, until| *until > now);
+        let over = |(_, writer): &(&Place, &Writer)| writer.idle.is_some_and(|since| now.saturating_sub(since) >= IDLE);
+        let over: Vec<Place> = writers.list.iter().filter(over).map(|(place, _)| *place).collect();
+        for place in over {
+            if let Some(writer) = writers.list.remove(&place) {
+                self.epoll.forget(&writer.line);
+                // It ends when its socket is closed, here.
+                writers.ending.push((writer.pid, writer.journal));
+            }
+        }
+        if writers.list.values().any(|writer| writer.idle.is_some()) {
+            self.timers.after(IDLE, Timer::Writers);
+        }
+        for (serial, place) in open {
+            let waits = find(&mut self.containers, &mut self.writers.orphans, serial).is_some_and(|(_, o)| !o.queued);
+            if waits && (!self.writers.list.contains_key(&place) || self.is_unsent(serial)) {
+                self.hand_over(serial);
+            }
+        }
+    }
+
+    fn is_unsent(&mut self, serial: u64) -> bool {
+        find(&mut self.containers, &mut self.writers.orphans, serial)
+            .is_some_and(|(id, output)| output.next_order(serial, id).is_some())
+    }
+
+    /// Kills all writers, so that another program can start its own. What was on its way is in their journals.
+    pub(crate) fn kill_writers(&mut self) {
+        let writers: Vec<Writer> = std::mem::take(&mut self.writers.list).into_values().collect();
+        for writer in &writers {
+            self.epoll.forget(&writer.line);
+            let _ = pidfd_send_signal(&writer.pidfd, Signal::KILL);
+        }
+        let until = clock::monotonic() + FAREWELL;
+        for writer in &writers {
+            let left = until.saturating_sub(clock::monotonic());
+            let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+            let _ = poll(&mut [PollFd::new(&writer.pidfd, PollFlags::IN)], Some(&left));
+            // One that hangs is reaped whenever it ends.
+            let _ = waitid(
+                WaitId::PidFd(std::os::fd::AsFd::as_fd(&writer.pidfd)),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            );
+        }
+        self.journals.scan();
+    }
+}

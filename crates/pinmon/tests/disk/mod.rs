@@ -1,0 +1,71 @@
+//! A file system of its own for one test, which can be made to hang: ext4 on a loop device, in a mount namespace of this thread.
+#![allow(unreachable_pub, reason = "a module of a test program")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// Room for what the containers of a test write before their pipes are full, many times over.
+const SIZE: u64 = 256 << 20;
+
+pub struct Disk {
+    folder: tempfile::TempDir,
+    device: String,
+    frozen: bool,
+}
+
+impl Disk {
+    /// Makes and mounts it. Only this thread and what it starts from now on see the mount.
+    pub fn new() -> Self {
+        syscall::mount_namespace::unshare_mounts().expect("a mount namespace (are you root?)");
+        let folder = tempfile::tempdir().expect("tempdir");
+        let image = folder.path().join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(SIZE)).expect("an image");
+        run("mkfs.ext4", &["-q", "-F", text(&image)]);
+        let found = run("losetup", &["--find", "--show", text(&image)]);
+        let device = String::from_utf8(found.stdout).expect("text").trim().to_owned();
+        let disk = Self { folder, device, frozen: false };
+        std::fs::create_dir(disk.path()).expect("mkdir");
+        run("mount", &[&disk.device, text(&disk.path())]);
+        disk
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("mount")
+    }
+
+    /// From now on every process that writes to it waits, in the state that not even SIGKILL ends.
+    pub fn freeze(&mut self) {
+        self.frozen = true;
+        run("fsfreeze", &["--freeze", text(&self.path())]);
+    }
+
+    pub fn thaw(&mut self) {
+        run("fsfreeze", &["--unfreeze", text(&self.path())]);
+        self.frozen = false;
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let ends = |program: &str, arguments: &[&str]| {
+            let _ = Command::new(program).args(arguments).output();
+        };
+        if self.frozen {
+            ends("fsfreeze", &["--unfreeze", text(&self.path())]);
+        }
+        ends("umount", &["--lazy", text(&self.path())]);
+        ends("losetup", &["--detach", &self.device]);
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("run {program}: {e}"));
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}

@@ -1,0 +1,233 @@
+//! Containers that would stop the monitor, and with it all others of the node.
+
+mod node;
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use monitor_api::{Attachments, Exec, FailureKind, KillScope, Request, Role, Target};
+use node::Node;
+use rustix::{fs::CWD, mount::OpenTreeFlags};
+
+/// What a bystander's command may take on a machine under load: a monitor that waits for an attacker takes forever.
+const PROMPT: Duration = Duration::from_secs(5);
+/// The monitor's own deadline of a command is 20 s, and 2 s more to reap it.
+const DEADLINE: Duration = Duration::from_secs(40);
+
+/// Kubernetes' default capabilities.
+const CAPABILITIES: [&str; 14] = [
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+
+impl Node {
+    /// A root container with the default capabilities, no seccomp program, and the host's programs.
+    fn run_with_programs(&mut self, id: &str, args: &[&str]) {
+        let root = self.state.path().join("root");
+        for (name, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+            let _ = std::os::unix::fs::symlink(target, root.join(name));
+        }
+        let mut spec = self.spec(id, args);
+        spec.mounts.push(oci::Mount {
+            destination: "/usr".into(),
+            kind: Some("bind".into()),
+            options: vec!["rbind".into(), "ro".into()],
+            ..oci::Mount::default()
+        });
+        let process = spec.process.as_mut().expect("a process");
+        process.no_new_privileges = false;
+        let names: Vec<String> = CAPABILITIES.map(str::to_owned).into();
+        process.capabilities = Some(oci::Capabilities {
+            bounding: names.clone(),
+            effective: names.clone(),
+            permitted: names,
+            ..oci::Capabilities::default()
+        });
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let usr = rustix::mount::open_tree(CWD, "/usr", flags).expect("open_tree /usr");
+        let index = spec.mounts.len() as u32 - 1;
+        let output = self.output(id).with(Role::Mount(index), usr);
+        self.create_with(id, spec, output).expect("create");
+        self.start_container(id).expect("start");
+    }
+
+    fn send_exec(&mut self, container: &str, exec: &str) -> u64 {
+        let process = self.spec(container, &["true"]).process.expect("a process");
+        let exec = Exec { exec: exec.into(), container: container.into(), process };
+        self.send(Request::Exec(Box::new(exec)), &Attachments::new())
+    }
+
+    /// The longest of so many commands in a bystander.
+    fn prompt_commands(&mut self, container: &str, prefix: &str, count: u32) -> Duration {
+        let mut longest = Duration::ZERO;
+        for n in 0..count {
+            let (begin, id) = (Instant::now(), format!("{prefix}{n}"));
+            self.exec(container, &id, &["true"]).expect("exec");
+            longest = longest.max(begin.elapsed());
+        }
+        longest
+    }
+
+    /// The container's group in the v2 tree, as the test sees it.
+    fn v2_group(&self, id: &str) -> PathBuf {
+        let hybrid = PathBuf::from(format!("/sys/fs/cgroup/unified{}/{id}", self.cgroup));
+        if hybrid.exists() { hybrid } else { PathBuf::from(format!("/sys/fs/cgroup{}/{id}", self.cgroup)) }
+    }
+}
+
+/// The container becomes root of a user namespace of its own, and freezes every group that the monitor makes below its own.
+#[test]
+fn a_container_that_freezes_its_commands_stops_nobody_else() {
+    let mut node = Node::start();
+    node.run("good", &["sleep", "1000"]);
+    let script = "mkdir -p /tmp/c && mount -t cgroup2 none /tmp/c && echo ready || exit 1
+        while :; do for g in /tmp/c/*/cgroup.freeze; do echo 1 > $g; done; done 2>/dev/null";
+    node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
+    node.wait_for_entry("evil", "stdout F ready");
+    let frozen: Vec<u64> = (0..20).map(|n| node.send_exec("evil", &format!("probe{n}"))).collect();
+    let longest = node.prompt_commands("good", "bystander", 10);
+    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+    let begin = Instant::now();
+    node.run("another", &["sleep", "1000"]);
+    assert!(begin.elapsed() < PROMPT, "a bystander's start took {:?}", begin.elapsed());
+    let answers: Vec<_> = frozen.into_iter().map(|seq| node.answer(seq)).collect();
+    assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    let failures: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert!(!failures.is_empty(), "none was frozen: is the attack one?");
+    for failure in failures {
+        assert!(failure.message.contains("did not come to execve in 20 s"), "{failure}");
+    }
+    let begin = Instant::now();
+    node.kill(Target::Container("evil".into()), 9, KillScope::All).expect("kill");
+    assert_eq!(node.wait("evil").signal, Some(9));
+    for id in ["evil", "good", "another"] {
+        node.delete(id);
+    }
+    assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    node.end();
+}
+
+/// A container in a user namespace, frozen from outside: by somebody who saves its state, or by having no CPU time.
+#[test]
+fn a_frozen_container_in_a_user_namespace_stops_nobody_else() {
+    let mut node = Node::start();
+    node.run("good", &["sleep", "1000"]);
+    let mut spec = node.spec("frozen", &["sleep", "1000"]);
+    let linux = spec.linux.as_mut().expect("linux");
+    linux.namespaces.push(oci::Namespace { kind: oci::NamespaceType::User, path: None });
+    let map = oci::IdMapping { container_id: 0, host_id: 300_000, size: 65536 };
+    (linux.uid_mappings, linux.gid_mappings) = (vec![map], vec![map]);
+    let output = node.output("frozen");
+    node.create_with("frozen", spec, output).expect("create");
+    node.start_container("frozen").expect("start");
+    node.exec("frozen", "before", &["true"]).expect("exec");
+    assert_eq!(node.wait_exec("before").code, Some(0));
+    fs::write(node.v2_group("frozen").join("cgroup.freeze"), "1").expect("freeze");
+    let probe = node.send_exec("frozen", "probe");
+    let longest = node.prompt_commands("good", "bystander", 10);
+    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+    let failure = node.answer(probe).expect_err("it is frozen");
+    assert!(failure.message.contains("did not come to execve in 20 s"), "{failure}");
+    node.delete("frozen");
+    node.delete("good");
+    node.end();
+}
+
+/// As many groups below its own as a container can make.
+#[test]
+fn a_container_of_many_groups_is_removed_while_others_go_on() {
+    let mut node = Node::start();
+    node.run("good", &["sleep", "1000"]);
+    node.run("many", &["sleep", "1000"]);
+    let v2 = node.v2_group("many");
+    for chain in 0..60 {
+        let mut at = v2.join(format!("chain{chain}"));
+        for _ in 0..25 {
+            fs::create_dir(&at).expect("mkdir");
+            at.push("x");
+        }
+    }
+    let v1 = PathBuf::from(format!("/sys/fs/cgroup/memory{}/many", node.cgroup));
+    if v1.exists() {
+        let mut at = v1;
+        for _ in 0..700 {
+            at.push("x");
+            fs::create_dir(&at).expect("mkdir");
+        }
+    }
+    let delete = node.send(Request::Delete { container: "many".into() }, &Attachments::new());
+    let mut longest = Duration::ZERO;
+    let begin = Instant::now();
+    let mut commands = Vec::new();
+    for n in 0..20 {
+        commands.push((Instant::now(), node.send_exec("good", &format!("bystander{n}"))));
+    }
+    // Answers come in any order.
+    for (sent, seq) in commands {
+        node.answer(seq).expect("exec");
+        longest = longest.max(sent.elapsed());
+    }
+    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+    node.answer(delete).expect("delete");
+    eprintln!("bystanders {longest:?}, removal of 2200 groups {:?}", begin.elapsed());
+    node.delete("good");
+    node.end();
+}
+
+#[test]
+fn nested_groups_are_limited() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let read = |file: &str| fs::read_to_string(node.v2_group("c").join(file)).expect("read").trim().to_owned();
+    assert_eq!((read("cgroup.max.depth"), read("cgroup.max.descendants")), ("32".to_owned(), "2048".to_owned()));
+    node.delete("c");
+    node.end();
+}
+
+/// Commands that leave processes: the monitor keeps no descriptor for them, and no more than so many records.
+#[test]
+fn what_commands_leave_is_bounded() {
+    const LEFT_MAX: usize = 256;
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let files =
+        |node: &Node| fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("descriptors").count();
+    node.exec("c", "first", &["true"]).expect("exec");
+    node.wait_exec("first");
+    let before = files(&node);
+    for n in 0..LEFT_MAX {
+        let id = format!("e{n}");
+        node.exec("c", &id, &["sh", "-c", "sleep 1000 & exit 0"]).expect("exec");
+        assert_eq!(node.wait_exec(&id).code, Some(0));
+    }
+    assert!(files(&node) <= before + 2, "{} descriptors before, {} now", before, files(&node));
+    let failure = node.exec("c", "more", &["true"]).expect_err("too many");
+    assert_eq!(failure.kind, FailureKind::State, "{failure}");
+    assert!(failure.message.contains("256 commands that ended"), "{failure}");
+    node.kill(Target::Exec("e0".into()), 9, KillScope::All).expect("still known");
+    node.eventually("its group is gone", |node| !node.has_group("e0"));
+    let mut tries = 0;
+    while node.exec("c", &format!("again{tries}"), &["true"]).is_err() {
+        tries += 1;
+        assert!(tries < 1000, "its record is gone, too");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    node.wait_exec(&format!("again{tries}"));
+    node.delete("c");
+    node.end();
+}

@@ -1,0 +1,210 @@
+//! A log file system that hangs: its own containers wait, nobody else does, and no line is lost or doubled.
+
+mod disk;
+mod node;
+
+use std::{
+    fs,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use disk::Disk;
+use monitor_api::{
+    Adopt, Attachments, Event, Holding, HoldingState, KillScope, LogOptions, Pong, Reply, Request, Role, StuckWriter,
+    Target,
+};
+use node::{Held, Node};
+
+/// Prints numbers without a pause until a file is there.
+const COUNTER: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo $i; done; echo total $i";
+/// Much longer than anything takes that does not wait for the file system, even here.
+const PROMPT: Duration = Duration::from_secs(20);
+
+/// A container with its log on the disk that will hang, and the log's descriptor, as a daemon keeps it.
+struct Hung {
+    held: Held,
+    log: OwnedFd,
+}
+
+fn duplicate(fd: &OwnedFd) -> OwnedFd {
+    fd.as_fd().try_clone_to_owned().expect("dup")
+}
+
+fn counter(node: &mut Node, disk: &Disk, id: &str) -> Hung {
+    let path = disk.path().join(format!("{id}.log"));
+    fs::write(&path, "").expect("a log");
+    std::os::unix::fs::symlink(path, node.log_path(id)).expect("a link");
+    let log = node.open_log(id);
+    Hung { held: node.run(id, &["sh", "-c", COUNTER]), log }
+}
+
+fn ping(node: &mut Node) -> Pong {
+    match node.ask(Request::Ping, Attachments::new()).expect("ping") {
+        (Reply::Pong(pong), _) => pong,
+        (other, _) => panic!("unexpected: {other:?}"),
+    }
+}
+
+/// Waits until the monitor reports that the disk hangs.
+fn wait_until_stuck(node: &mut Node) -> StuckWriter {
+    let begin = Instant::now();
+    loop {
+        let mut stuck = ping(node).stuck;
+        if let Some(writer) = stuck.pop() {
+            assert!(stuck.is_empty(), "only one file system hangs: {stuck:?}");
+            return writer;
+        }
+        assert!(begin.elapsed() < PROMPT, "nothing hangs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A whole life with the log elsewhere, and commands in other containers, none of which waits for the disk.
+fn bystanders(node: &mut Node, round: &str, commands_in: &[&str]) {
+    let begin = Instant::now();
+    for (n, container) in commands_in.iter().enumerate() {
+        let id = format!("{round}-exec-{n}");
+        node.exec(container, &id, &["true"]).expect("exec");
+        assert_eq!(node.wait_exec(&id).code, Some(0));
+    }
+    let id = format!("{round}-life");
+    node.shell(&id, "echo here; sleep 1000");
+    node.wait_for_entry(&id, "stdout F here");
+    node.kill(Target::Container(id.clone()), libc::SIGKILL, KillScope::All).expect("kill");
+    assert_eq!(node.wait(&id).signal, Some(9));
+    node.delete(&id);
+    assert!(begin.elapsed() < PROMPT, "{round}: {:?}", begin.elapsed());
+}
+
+/// Lines of a counter's log: `1..=n` in order, each once; the last entry where it came to its end.
+fn assert_counted(node: &Node, id: &str, ended: bool) {
+    let log = node.log(id);
+    let (last, lines) = match (ended, log.split_last()) {
+        (true, Some((last, lines))) => (Some(last), lines),
+        (false, Some(_)) => (None, &log[..]),
+        (_, None) => panic!("{id}: no line"),
+    };
+    for (n, line) in (1..).zip(lines) {
+        assert_eq!(*line, format!("stdout F {n}"), "{id}: a line is lost or doubled");
+    }
+    assert!(last.is_none_or(|last| *last == format!("stdout F total {}", lines.len())), "{id}: {last:?}");
+}
+
+fn stop_counters(node: &mut Node, ids: &[&str]) {
+    fs::write(node.state.path().join("root/tmp/stop"), "").expect("written");
+    let mut ends = Vec::new();
+    while ends.len() < ids.len() {
+        if let Event::Exited { container, status } = node.event() {
+            assert_eq!(status.code, Some(0), "{container}");
+            ends.push(container);
+        }
+    }
+    for id in ids {
+        assert_counted(node, id, true);
+        node.delete(id);
+    }
+}
+
+#[test]
+fn a_log_that_hangs_stops_its_own_containers_alone() {
+    let mut disk = Disk::new();
+    let mut node = Node::start();
+    for id in ["a", "b", "killed"] {
+        drop(counter(&mut node, &disk, id));
+    }
+    node.run("elsewhere", &["sleep", "1000"]);
+    disk.freeze();
+    let stuck = wait_until_stuck(&mut node);
+    assert_eq!(stuck.containers, 3, "{stuck:?}");
+    bystanders(&mut node, "hung", &["elsewhere", "a", "elsewhere", "b"]);
+    // Its own end does not wait either.
+    let begin = Instant::now();
+    node.kill(Target::Container("killed".into()), libc::SIGKILL, KillScope::All).expect("kill");
+    assert_eq!(node.wait("killed").signal, Some(9));
+    node.delete("killed");
+    let log = Attachments::new().with(Role::Log, duplicate(&node.open_log("elsewhere")));
+    node.ask(Request::ReopenLog { container: "a".into() }, log).expect("reopen");
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    disk.thaw();
+    node.delete("elsewhere");
+    assert_eq!(node.wait("elsewhere").signal, Some(9));
+    fs::write(node.state.path().join("root/tmp/stop"), "").expect("written");
+    let mut ends = [node.event(), node.event()].map(|event| match event {
+        Event::Exited { container, .. } => container,
+        other => panic!("unexpected: {other:?}"),
+    });
+    ends.sort();
+    assert_eq!(ends, ["a", "b"]);
+    // What the deleted one had written before its end is still brought to its log.
+    node.eventually("the log that hung is whole", |node| node.log("killed").len() > 1000);
+    assert_counted(&node, "killed", false);
+    assert_counted(&node, "b", true);
+    let (before, after) = (node.log("a"), node.log("elsewhere"));
+    let lines: Vec<String> = before.into_iter().chain(after).collect();
+    let (last, lines) = lines.split_last().expect("lines");
+    assert!((1..).zip(lines).all(|(n, line)| *line == format!("stdout F {n}")), "a line is lost or doubled");
+    assert_eq!(*last, format!("stdout F total {}", lines.len()));
+    assert_eq!(ping(&mut node), Pong::default());
+    ["a", "b"].into_iter().for_each(|id| node.delete(id));
+    node.end();
+}
+
+#[test]
+fn monitors_killed_while_a_log_hangs_lose_and_repeat_no_line() {
+    let mut disk = Disk::new();
+    let mut node = Node::start();
+    let hung = ["a", "b", "c"].map(|id| counter(&mut node, &disk, id));
+    let elsewhere = node.run("elsewhere", &["sleep", "1000"]);
+    let path = disk.path().join("brief.log");
+    fs::write(&path, "").expect("a log");
+    std::os::unix::fs::symlink(path, node.log_path("brief")).expect("a link");
+    let brief = node.create("brief", &["seq", "1", "3000"]);
+    let brief_log = node.open_log("brief");
+    disk.freeze();
+    wait_until_stuck(&mut node);
+    // Its end is known at once, its output still on its way.
+    node.start_container("brief").expect("start");
+    assert_eq!(node.event(), Event::OutputPending { container: "brief".into() });
+    let status = node.wait("brief");
+    assert_eq!(status.code, Some(0));
+    for round in 0..3 {
+        node.replace_monitor();
+        for Hung { held, log } in &hung {
+            adopt(&mut node, held, duplicate(log), HoldingState::Running);
+        }
+        adopt(&mut node, &brief, duplicate(&brief_log), HoldingState::Exited(status.clone()));
+        let log = node.open_log("elsewhere");
+        adopt(&mut node, &elsewhere, log, HoldingState::Running);
+        bystanders(&mut node, &format!("round {round}").replace(' ', "-"), &["elsewhere", "a", "b", "c"]);
+    }
+    wait_until_stuck(&mut node);
+    disk.thaw();
+    while node.event() != (Event::Drained { container: "brief".into() }) {}
+    let numbers: Vec<String> = (1..=3000).map(|n| format!("stdout F {n}")).collect();
+    assert!(node.log("brief") == numbers, "{} lines", node.log("brief").len());
+    ["brief", "elsewhere"].into_iter().for_each(|id| node.delete(id));
+    assert_eq!(node.wait("elsewhere").signal, Some(9));
+    stop_counters(&mut node, &["a", "b", "c"]);
+    node.end();
+}
+
+/// As the daemon does after the monitor's death.
+fn adopt(node: &mut Node, held: &Held, log: OwnedFd, state: HoldingState) {
+    let holding = Holding {
+        hooks: None,
+        user_namespace: None,
+        id: held.id.clone(),
+        sandbox: "pod".into(),
+        cgroup: format!("{}/{}", node.cgroup, held.id),
+        pid: held.created.pid,
+        start_time: held.created.start_time,
+        log: LogOptions::default(),
+        state,
+    };
+    let mut files = Attachments::new().with(Role::Pidfd, duplicate(&held.pidfd)).with(Role::Log, log);
+    for (role, fd) in held.reading.iter() {
+        files.push(*role, duplicate(fd));
+    }
+    node.ask(Request::Adopt(Adopt { holding }), files).expect("adopt");
+}

@@ -1,0 +1,112 @@
+//! Which mount a path of the node is on, told by its text: the path itself is not touched, since a file server that is gone
+//! never answers.
+
+use std::path::{Path, PathBuf};
+
+/// A mount of this process's namespace (proc_pid_mountinfo(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    /// Major and minor number of its file system, as text.
+    device: String,
+    /// `shared:`, `master:` and the like.
+    tags: Vec<String>,
+}
+
+/// All mounts of this process's namespace at one time.
+#[derive(Debug, Default)]
+pub(crate) struct MountTable(Vec<Mount>);
+
+impl MountTable {
+    /// Reads it; empty where that is impossible. Never waits for a file system.
+    pub(crate) fn read() -> Self {
+        Self::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        let mount = |line: &str| {
+            let mut fields = line.split(' ');
+            let device = fields.nth(2)?.to_owned();
+            let point = PathBuf::from(unescape(fields.nth(1)?));
+            let tags = fields.skip(1).take_while(|field| *field != "-").map(str::to_owned).collect();
+            Some(Mount { point, device, tags })
+        };
+        Self(text.lines().filter_map(mount).collect())
+    }
+
+    /// The last of the longest mount points above a path.
+    fn of(&self, path: &Path) -> Option<&Mount> {
+        let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
+        above.max_by_key(|mount| mount.point.as_os_str().len())
+    }
+
+    /// What a path has in common with others that hang when it does: its file system, or on the root file system itself.
+    pub(crate) fn source(&self, path: &Path) -> String {
+        match self.of(path) {
+            Some(mount) if mount.point != Path::new("/") => mount.device.clone(),
+            _ => path.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The mount point above a path, for people.
+    pub(crate) fn point(&self, path: &Path) -> PathBuf {
+        self.of(path).map_or_else(|| PathBuf::from("/"), |mount| mount.point.clone())
+    }
+
+    /// Whether the mount above a path has one of these tags; unknown: yes.
+    pub(crate) fn has_tag(&self, path: &Path, tags: &[&str]) -> bool {
+        let has = |mount: &Mount| mount.tags.iter().any(|has| tags.iter().any(|tag| has.starts_with(tag)));
+        self.of(path).is_none_or(has)
+    }
+}
+
+/// mountinfo writes blanks and the like as `\040`.
+fn unescape(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
+        let value = octal.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        match value {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+        2 1 0:50 / /pods/a\\040b rw,relatime - nfs4 server:/x rw\n\
+        3 2 0:51 / /pods/a\\040b/c rw master:7 shared:8 - tmpfs tmpfs rw\n\
+        4 1 0:52 / /pods/a\\040b rw,relatime - nfs4 server:/y rw\n";
+
+    #[test]
+    fn a_path_is_on_the_last_of_the_innermost_mounts() {
+        let table = MountTable::parse(TABLE);
+        let source = |path: &str| table.source(Path::new(path));
+        assert_eq!(source("/pods/a b/file"), "0:52");
+        assert_eq!(source("/pods/a b/c"), "0:51");
+        assert_eq!(source("/pods/a bc"), "/pods/a bc", "the root is shared by too much");
+        assert_eq!(table.point(Path::new("/pods/a b/c/d")), Path::new("/pods/a b/c"));
+        assert!(table.has_tag(Path::new("/pods/a b/c/d"), &["master:"]));
+        assert!(!table.has_tag(Path::new("/pods/a b"), &["shared:", "master:"]));
+        assert!(table.has_tag(Path::new("/etc"), &["shared:"]));
+        assert!(MountTable::default().has_tag(Path::new("/etc"), &["shared:"]), "unknown");
+    }
+
+    #[test]
+    fn blanks_in_mount_points_are_read() {
+        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
+        assert_eq!(unescape("/a\\04"), "/a\\04");
+    }
+}

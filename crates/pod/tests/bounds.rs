@@ -1,0 +1,114 @@
+//! What one pod does, or a file system of one pod, stays with that pod.
+
+mod node;
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    os::fd::AsRawFd,
+    path::Path,
+};
+
+use futures_util::future::join_all;
+use node::{PATIENCE, end, eventually, exec, on_a_node, script, shell};
+use pod::{Propagation, Volume};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+fn volume(path: &Path) -> Volume {
+    Volume {
+        container_path: "/volume".into(),
+        host_path: path.to_owned(),
+        image: None,
+        readonly: false,
+        recursive_readonly: false,
+        propagation: Propagation::Private,
+        selinux_relabel: false,
+        uid_mappings: vec![],
+        gid_mappings: vec![],
+        options: vec![],
+    }
+}
+
+/// A mount whose server never answers; what waits for it fails when the file is closed.
+fn hung_mount(point: &Path) -> File {
+    fs::create_dir(point).expect("a mount point");
+    let server = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+    let options = CString::new(options).expect("text");
+    mount("hung", point, "fuse", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str()).expect("mount");
+    server
+}
+
+#[test]
+fn a_volume_whose_server_is_gone_holds_up_no_other_pod() {
+    on_a_node("a_volume_whose_server_is_gone_holds_up_no_other_pod", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("hangs")).await.expect("run");
+        let point = node.dir.join("hung");
+        let server = hung_mount(&point);
+        let hanging: Vec<_> = (0..80)
+            .map(|n| {
+                let mut config = script(&format!("c{n}"), "true");
+                config.volumes = vec![volume(&point.join("volume"))];
+                let (engine, pod) = (engine.clone(), pod.clone());
+                tokio::spawn(async move { engine.create_container(&pod, config).await })
+            })
+            .collect();
+        eventually("all are being made", || engine.containers().len() == 80);
+
+        let healthy = async {
+            let other = engine.run_sandbox(node.sandbox("healthy")).await.expect("run");
+            let shared = node.dir.join("shared");
+            fs::create_dir(&shared).expect("a volume");
+            fs::write(shared.join("file"), "").expect("a file");
+            let mut config = script("c", "test -e /volume/file");
+            config.volumes = vec![volume(&shared)];
+            let id = node.run(&engine, &other, config).await;
+            assert_eq!(end(&engine, &id).await, Some(0));
+        };
+        tokio::time::timeout(PATIENCE, healthy).await.expect("a pod with healthy volumes starts");
+
+        drop(server);
+        for outcome in join_all(hanging).await {
+            let error = outcome.expect("no panic").expect_err("its volume is gone");
+            assert!(error.message.contains(point.to_str().expect("text")), "{error}");
+        }
+        unmount(&point, UnmountFlags::DETACH).expect("unmount");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn what_containers_write_to_the_files_of_etc_is_bounded_and_kept() {
+    on_a_node("what_containers_write_to_the_files_of_etc_is_bounded_and_kept", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let one = node.run(&engine, &pod, script("one", "exec sleep 1000")).await;
+        exec(&engine, &one, "echo 192.0.2.7 added >> /etc/hosts").await;
+        let used = || shell("df --output=used /run | tail -1").trim().parse::<u64>().expect("KiB");
+        let before = used();
+        exec(&engine, &one, "dd if=/dev/zero of=/etc/resolv.conf bs=1M count=64 2>/dev/null; true").await;
+        exec(&engine, &one, "dd if=/dev/zero of=/etc/hostname bs=1M count=64 2>/dev/null; true").await;
+        assert!(used() < before + (8 << 10), "{before} KiB, then {}", used());
+        // A full one leaves room for everything else.
+        let two = node.run(&engine, &pod, script("two", "exec sleep 1000")).await;
+        assert!(exec(&engine, &two, "cat /etc/hosts").await.contains("added"));
+        exec(&engine, &one, ": > /etc/resolv.conf; echo web > /etc/hostname").await;
+
+        // The daemon goes: they are the same files. It goes with the monitor: containers that run have them, others new ones.
+        drop(engine);
+        let engine = node.open().await;
+        let three = node.run(&engine, &pod, script("three", "exec sleep 1000")).await;
+        assert!(exec(&engine, &three, "cat /etc/hosts").await.contains("added"));
+        let monitor = engine.status().await.info["monitor"]["pid"].clone();
+        drop(engine);
+        shell(&format!("kill -9 {monitor}; while [ -e /proc/{monitor}/root/ ]; do sleep 0.01; done"));
+        let engine = node.open().await;
+        assert!(exec(&engine, &three, "cat /etc/hosts").await.contains("added"));
+        let four = node.run(&engine, &pod, script("four", "exec sleep 1000")).await;
+        assert_eq!(exec(&engine, &four, "cat /etc/hostname").await, "web\n");
+        let ip = engine.sandbox(&pod).expect("pod").ips[0].to_string();
+        assert!(exec(&engine, &four, "cat /etc/hosts").await.contains(&ip));
+        node.nothing_is_left(engine).await;
+    });
+}

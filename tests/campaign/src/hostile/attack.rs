@@ -1,0 +1,70 @@
+/// What the campaign itself does to an attacker's pod while it attacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drive {
+    /// Nothing.
+    Watch,
+    /// Executes this command in it again and again, with a timeout of a second.
+    Exec(&'static [&'static str]),
+    /// Holds sessions of `crictl exec` and `crictl attach` whose output nobody reads.
+    Sessions(&'static [&'static str]),
+    /// Opens its log again, and makes containers in the pod that mount a part of its volume, and checkpoints it.
+    Names,
+    /// Checkpoints it.
+    Checkpoint,
+    /// Executes a command in a victim through the streaming server.
+    Streaming,
+}
+
+/// An attacker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attack {
+    /// Name for `--only`.
+    pub(super) name: &'static str,
+    /// Command of its container; `@files`, `@secret` and `@port` are replaced.
+    pub(super) command: &'static [&'static str],
+    pub(super) drive: Drive,
+    /// Capabilities beyond the default ones.
+    pub(super) capabilities: &'static [&'static str],
+    pub(super) privileged: bool,
+    pub(super) host_network: bool,
+    /// Whether SIGKILL does not end it: a stop is refused, with the reason, until the campaign ends what it waits for.
+    pub(super) unkillable: bool,
+}
+
+const PROBE: Drive = Drive::Exec(&["/bin/attacker", "probe", "x"]);
+
+const fn attack(name: &'static str, command: &'static [&'static str], drive: Drive) -> Attack {
+    Attack { name, command, drive, capabilities: &[], privileged: false, host_network: false, unkillable: false }
+}
+
+/// Every attacker. Privileged ones are only those whose attack needs a device.
+pub(super) const ATTACKS: [Attack; 24] = [
+    attack("freezer", &["freezer"], PROBE),
+    attack("frozen", &["frozen"], PROBE),
+    attack("nested", &["nested", "3000"], PROBE),
+    attack("deep", &["deep", "10000", "/", "/volume", "/dev/shm"], Drive::Watch),
+    attack("files", &["files", "@files", "/tmp"], Drive::Watch),
+    attack("descriptors", &["descriptors"], PROBE),
+    attack("zombies", &["zombies"], PROBE),
+    attack("threads", &["threads"], PROBE),
+    attack("forkbomb", &["rest"], Drive::Exec(&["/bin/attacker", "forkbomb"])),
+    attack("flood", &["flood"], Drive::Watch),
+    attack("exec-flood", &["rest"], Drive::Exec(&["/bin/attacker", "flood"])),
+    attack("sessions", &["flood"], Drive::Sessions(&["/bin/attacker", "flood"])),
+    attack("swap", &["swap", "/logs", "/volume", "@secret"], Drive::Names),
+    Attack { capabilities: &["SYS_PTRACE"], ..attack("ptrace", &["ptrace"], PROBE) },
+    Attack { privileged: true, ..attack("fuse", &["fuse"], Drive::Exec(&["/fuse/file"])) },
+    Attack {
+        privileged: true,
+        unkillable: true,
+        ..attack("fuse-stuck", &["fuse-stuck"], Drive::Exec(&["/fuse/file"]))
+    },
+    Attack { privileged: true, ..attack("fuse-checkpoint", &["fuse"], Drive::Checkpoint) },
+    attack("signals", &["signals"], PROBE),
+    attack("leave", &["rest"], Drive::Exec(&["/bin/attacker", "leave"])),
+    attack("namespaces", &["namespaces"], PROBE),
+    attack("etc", &["etc"], PROBE),
+    attack("memory", &["memory"], PROBE),
+    Attack { host_network: true, ..attack("connections", &["connections", "@port"], Drive::Streaming) },
+    attack("spin", &["spin"], PROBE),
+];

@@ -1,0 +1,98 @@
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// One probe of a victim.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// When it was sent.
+    pub(crate) at: Instant,
+    /// Time until the answer.
+    pub(crate) took: Duration,
+}
+
+/// Every probe of a run, and what went wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    samples: Mutex<Vec<Sample>>,
+    faults: Mutex<Vec<String>>,
+}
+
+/// Most faults that are printed when they happen: a dead daemon makes hundreds.
+const PRINTED: usize = 20;
+
+impl Record {
+    /// Adds a probe.
+    pub(crate) fn sample(&self, sample: Sample) {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+    }
+
+    /// Adds a fault.
+    pub(crate) fn fault(&self, fault: String) {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.push(fault);
+        if faults.len() <= PRINTED {
+            println!("  fault: {}", faults[faults.len() - 1]);
+        }
+    }
+
+    /// Number of faults so far.
+    pub(crate) fn fault_count(&self) -> usize {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Faults from this number on.
+    pub(crate) fn faults_from(&self, first: usize) -> Vec<String> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)[first..].to_vec()
+    }
+
+    /// Summary of the probes sent in a window of time.
+    pub(crate) fn between(&self, begin: Instant, end: Instant) -> Summary {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = samples.iter().filter(|sample| sample.at >= begin && sample.at < end).map(|sample| sample.took);
+        Summary::of(took.collect())
+    }
+}
+
+/// Sorted durations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary(Vec<Duration>);
+
+impl Summary {
+    /// Sorts durations.
+    pub(crate) fn of(mut durations: Vec<Duration>) -> Self {
+        durations.sort_unstable();
+        Self(durations)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The value that so many per thousand do not exceed; zero if there is none.
+    pub(crate) fn per_mille(&self, part: usize) -> Duration {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((self.0.len() * part / 1000).min(last)).copied().unwrap_or_default()
+    }
+
+    /// The longest.
+    pub(crate) fn max(&self) -> Duration {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    /// How many are longer than a bound.
+    pub(crate) fn over(&self, bound: Duration) -> usize {
+        self.0.len() - self.0.partition_point(|&duration| duration <= bound)
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        let (median, p99) = (ms(self.per_mille(500)), ms(self.per_mille(990)));
+        write!(f, "n {:>5}  p50 {median:>6.1}  p99 {p99:>7.1}  max {:>8.1} ms", self.count(), ms(self.max()))
+    }
+}

@@ -1,0 +1,141 @@
+//! strace(1), attached to a process of a node from outside of it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use system_tests::{Node, Process};
+
+use crate::point::Point;
+
+/// A bound for a broken run, not a measure.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A running strace. Detaches when dropped.
+pub(crate) struct Tracer {
+    child: Child,
+    output: PathBuf,
+    /// The process that it was attached to.
+    pid: i32,
+}
+
+impl Tracer {
+    /// Attaches to a process, with all of its threads; `follow` also traces what it clones from now on. Returns once it is
+    /// attached. Panics where strace cannot be started.
+    pub(crate) fn attach(pid: i32, follow: bool, point: Option<&Point>, output: PathBuf) -> Self {
+        let mut command = Command::new("strace");
+        if follow {
+            command.args(["-f", "-b", "execve"]);
+        }
+        command.arg("-o").arg(&output).args(arguments(point)).arg("-p").arg(pid.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("strace starts: scripts/setup campaign installs it");
+        let mut messages = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let attached = messages.by_ref().map_while(Result::ok).any(|line| line.contains(" attached"));
+        // Drained, so that strace never waits for its reader.
+        thread::spawn(move || messages.for_each(drop));
+        if !attached {
+            let status = child.wait();
+            panic!("strace did not attach to {pid}: {status:?}");
+        }
+        Self { child, output, pid }
+    }
+
+    /// Whether the fault was injected.
+    pub(crate) fn injected(&self) -> bool {
+        injected(&fs::read_to_string(&self.output).unwrap_or_default())
+    }
+
+    /// Detaches; gives what was traced.
+    pub(crate) fn detach(mut self) -> String {
+        self.end();
+        fs::read_to_string(&self.output).unwrap_or_default()
+    }
+
+    /// Asks strace to detach. One whose process was killed may wait for threads that are gone: that one is killed, too.
+    fn end(&mut self) {
+        let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return };
+        let begin = Instant::now();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let dead = status.is_empty() || status.contains("State:\tZ") || status.contains("State:\tX");
+        let mut signal = Some(if dead { Signal::KILL } else { Signal::TERM });
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if let Some(signal) = signal.take() {
+                let _ = kill_process(pid, signal);
+            }
+            if begin.elapsed() > PATIENCE {
+                signal = Some(Signal::KILL);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// strace's arguments for a point, or for a trace of every call with its time.
+pub(crate) fn arguments(point: Option<&Point>) -> Vec<String> {
+    match point {
+        Some(point) => vec![format!("--trace={}", point.call), format!("--inject={}", point.injection())],
+        None => vec!["-ttt".into(), "-s0".into()],
+    }
+}
+
+/// The pid of a node's process in this process's PID namespace.
+pub(crate) fn outer_pid(node: &Node, process: &Process) -> Option<i32> {
+    let namespace = fs::read_link(format!("/proc/{}/ns/pid", node.first())).ok()?;
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+        let folder = Path::new("/proc").join(pid.to_string());
+        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        let inner =
+            status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
+        inner == Some(process.pid) && fs::read_link(folder.join("ns/pid")).is_ok_and(|found| found == namespace)
+    })
+}
+
+/// Name, thread and time in seconds of a traced call; `None` for other lines.
+fn call(line: &str) -> Option<(&str, &str, f64)> {
+    let mut words = line.split_whitespace();
+    let first = words.next()?;
+    let (thread, time) = if first.contains('.') { ("", first) } else { (first, words.next()?) };
+    let rest = words.next()?;
+    let name = &rest[..rest.find('(')?];
+    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    plain.then_some((name, thread, time.parse().ok()?))
+}
+
+/// Most calls of each name that one thread made in each of the spans that end at `ends` (seconds since the epoch).
+pub(crate) fn count(trace: &str, ends: &[f64]) -> Vec<BTreeMap<String, u64>> {
+    let mut each: Vec<BTreeMap<(String, String), u64>> = vec![BTreeMap::new(); ends.len()];
+    for (name, thread, time) in trace.lines().filter_map(call) {
+        if let Some(span) = ends.iter().position(|end| time < *end) {
+            *each[span].entry((name.to_owned(), thread.to_owned())).or_default() += 1;
+        }
+    }
+    let most = |span: BTreeMap<(String, String), u64>| {
+        let mut most: BTreeMap<String, u64> = BTreeMap::new();
+        for ((name, _), calls) in span {
+            let known = most.entry(name).or_default();
+            *known = calls.max(*known);
+        }
+        most
+    };
+    each.into_iter().map(most).collect()
+}
+
+/// Whether a trace says that the fault was injected.
+pub(crate) fn injected(trace: &str) -> bool {
+    ["(INJECTED)", "(DELAYED)", "+++ killed by SIGKILL"].iter().any(|mark| trace.contains(mark))
+}
