@@ -12,12 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::io::Errno;
 use telemetry::Gauge;
 
 use crate::{Error, error::at, unpack::remove_path};
 
-/// Between two attempts to remove what could not be removed.
-const RETRY: Duration = Duration::from_secs(600);
+/// Until what could not be removed is tried again: doubled at each further failure.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(600);
 
 /// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by the
 /// thread, too: nothing in it delays or fails the opening of a store.
@@ -40,8 +42,23 @@ struct State {
     paths: VecDeque<PathBuf>,
     /// Could not be removed.
     failed: Vec<PathBuf>,
+    /// Since all was removed.
+    failures: u32,
     retry_at: Option<Instant>,
     closed: bool,
+}
+
+impl State {
+    fn keep(&mut self, path: PathBuf, cause: Errno) {
+        let pause = RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(RETRY_MAX);
+        tracing::warn!("remove {}: {cause}; kept, tried again in {} s", path.display(), pause.as_secs());
+        self.failed.push(path);
+        // One failure is one step, however many paths fail in one round.
+        if self.retry_at.is_none() {
+            self.retry_at = Some(Instant::now() + pause);
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
 }
 
 impl Queue {
@@ -84,13 +101,14 @@ impl Queue {
     fn run(&self) {
         while let Some(path) = self.next() {
             match remove_path(&path) {
-                Ok(()) => self.waiting.add(-1),
-                Err(cause) => {
-                    tracing::warn!("remove {}: {cause}; kept, retrying in the background", path.display());
+                Ok(()) => {
+                    self.waiting.add(-1);
                     let mut state = self.lock();
-                    state.failed.push(path);
-                    state.retry_at = Some(Instant::now() + RETRY);
+                    if state.failed.is_empty() && state.paths.is_empty() {
+                        state.failures = 0;
+                    }
                 }
+                Err(cause) => self.lock().keep(path, cause),
             }
         }
     }
@@ -124,8 +142,8 @@ impl Trash {
                     self.queue.push(target);
                     return Ok(());
                 }
-                Err(rustix::io::Errno::EXIST) => {}
-                Err(rustix::io::Errno::NOENT) => return Ok(()),
+                Err(Errno::EXIST) => {}
+                Err(Errno::NOENT) => return Ok(()),
                 Err(cause) => return Err(at("remove", path)(cause)),
             }
         }

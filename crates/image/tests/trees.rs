@@ -6,6 +6,7 @@ use std::{
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
 };
 
 use image::{DiskFormat, ErrorKind};
@@ -86,7 +87,9 @@ async fn directories_moved_during_a_walk_lead_it_nowhere() {
         scope.spawn(|| {
             let (a, aside, link) = (upper.join("a"), upper.join("aside"), upper.join("link"));
             std::os::unix::fs::symlink(outside.path(), &link).unwrap();
-            while !done.load(Ordering::Relaxed) {
+            // A failed assertion below must not wait for this thread for ever.
+            let end = Instant::now() + Duration::from_secs(60);
+            while !done.load(Ordering::Relaxed) && Instant::now() < end {
                 let _ = std::fs::rename(&a, &aside);
                 let _ = std::fs::rename(&link, &a);
                 let _ = std::fs::rename(&a, &link);

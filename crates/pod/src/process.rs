@@ -3,6 +3,7 @@
 use std::{fs, io};
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
     process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
 };
@@ -35,6 +36,12 @@ pub(crate) fn find(pid: u32, started: u64) -> Option<OwnedFd> {
     let pidfd = pidfd_open(raw, PidfdFlags::empty()).ok()?;
     // Asked after the pidfd is open: it is the same process then, whatever became of the number.
     (start_time(pid)? == started).then_some(pidfd)
+}
+
+/// Whether the process has ended (it may still be a zombie). Does not block.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Resolves when the process ended (it may still be a zombie).

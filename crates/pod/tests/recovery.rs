@@ -203,6 +203,33 @@ fn both_die_and_the_init_of_a_pod_is_found_again() {
 }
 
 #[test]
+fn a_pod_whose_init_was_killed_gets_another() {
+    on_a_node("a_pod_whose_init_was_killed_gets_another", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("web");
+        config.pid = PidMode::Pod;
+        let pod = engine.run_sandbox(config).await.expect("run");
+        for round in 0..5 {
+            let mut shared = script(&format!("c{round}"), "exec sleep 1000");
+            shared.security.pid = PidMode::Pod;
+            // At once: the monitor's word of the end may still be under way.
+            let container = node.run(&engine, &pod, shared).await;
+            let pid = engine.container(&container).expect("container").pid.expect("pid");
+            assert_eq!(exec(&engine, &container, "tr '\\0' '\\n' < /proc/1/cmdline").await.trim(), "/pod-init");
+            // The first of the processes that have the namespace of the container as theirs.
+            node::shell(&format!(
+                "for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/pid)\" = \"$(readlink /proc/{pid}/ns/pid)\" ] || continue; \
+                 grep -q '^/pod-init' $p/cmdline && kill -9 ${{p#/proc/}}; done; true"
+            ));
+            if round % 2 == 0 {
+                assert_eq!(end(&engine, &container).await, Some(137));
+            }
+        }
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
     on_a_node("a_folder_has_one_daemon_and_no_records_of_another_boot", |node| async move {
         let engine = node.open_with_image().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use monitor_api::{HoldingState, Role};
+use monitor_api::HoldingState;
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
     error::failed,
     monitor::Inventory,
     sandbox::{
-        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive, make_files,
-        make_owned, make_shared, run::hostname, teardown::teardown, write_files,
+        Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord, Shared, broken, broken_status, derive,
+        forget_ended_init, make_files, make_owned, make_shared, run::hostname, teardown::teardown, write_files,
     },
     state::{Kind, Loaded},
 };
@@ -155,11 +155,11 @@ pub(super) fn init_ended(engine: &Arc<Inner>, id: &str) {
         // It was ended on purpose.
         return;
     }
-    engine.monitor.custody().replace(id, Role::Pidfd, None);
     let engine = Arc::clone(engine);
     tokio::spawn(async move {
-        sandbox.pid.lock().await.take();
-        if let Err(error) = engine.monitor.delete(sandbox.id()).await {
+        // Another may have been started by now.
+        let mut held = sandbox.pid.lock().await;
+        if let Err(error) = forget_ended_init(&engine, &sandbox, &mut held).await {
             tracing::warn!("remove the init of pod {}: {error}", sandbox.id());
         }
     });

@@ -180,6 +180,7 @@ pub(crate) fn derive(config: &SandboxConfig, pid: u32) -> Result<Vec<OwnedFd>, E
 /// The PID namespace of a pod that shares one; its init is started when the first container asks.
 pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<OwnedFd, Error> {
     let mut held = sandbox.pid.lock().await;
+    forget_ended_init(engine, sandbox, &mut held).await?;
     if let Some(namespace) = &*held {
         return namespace.try_clone().map_err(failed("duplicate a PID namespace"));
     }
@@ -193,6 +194,22 @@ pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -
     let duplicate = namespace.try_clone().map_err(failed("duplicate a PID namespace"))?;
     *held = Some(namespace);
     Ok(duplicate)
+}
+
+/// Nothing can be cloned into a PID namespace whose init has ended: it is given up, with what the monitor knows of the init.
+/// The caller has the lock that `held` is behind.
+pub(crate) async fn forget_ended_init(
+    engine: &Inner,
+    sandbox: &Sandbox,
+    held: &mut Option<OwnedFd>,
+) -> Result<(), Error> {
+    let custody = engine.monitor.custody();
+    if custody.of_pidfd(sandbox.id(), process::has_ended) != Some(true) {
+        return Ok(());
+    }
+    tracing::warn!("the init of pod {} has ended; the next container that needs one starts another", sandbox.id());
+    held.take();
+    engine.monitor.delete(sandbox.id()).await
 }
 
 /// Of an init that an earlier daemon had started.

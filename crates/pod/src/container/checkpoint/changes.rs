@@ -164,8 +164,8 @@ fn sparse_copy(file: &File, about: &Metadata, to: &Path) -> io::Result<File> {
     let (mut from, mut copy) = (file, File::options().read(true).write(true).create(true).truncate(true).open(to)?);
     let mut at = 0;
     while at < about.len() {
-        let Ok(data) = rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) else { break };
-        let hole = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(data))?.min(about.len());
+        let Some((data, end)) = next_data(file, at)? else { break };
+        let hole = end.min(about.len());
         from.seek(SeekFrom::Start(data))?;
         copy.seek(SeekFrom::Start(data))?;
         io::copy(&mut from.take(hole.saturating_sub(data)), &mut copy)?;
@@ -177,6 +177,17 @@ fn sparse_copy(file: &File, about: &Metadata, to: &Path) -> io::Result<File> {
     copy.set_modified(about.modified()?)?;
     copy.rewind()?;
     Ok(copy)
+}
+
+/// Where the next data of a file begins and ends; `None` if none follows, also when the file was cut short in between.
+fn next_data(file: &File, at: u64) -> io::Result<Option<(u64, u64)>> {
+    use rustix::fs::{SeekFrom, seek};
+    let found = seek(file, SeekFrom::Data(at)).and_then(|data| Ok((data, seek(file, SeekFrom::Hole(data))?)));
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 #[cfg(test)]

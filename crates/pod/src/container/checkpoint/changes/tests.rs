@@ -1,4 +1,8 @@
-use std::os::unix::fs::symlink;
+use std::{
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use rustix::fs::{CWD, FileType, RenameFlags, mknodat, renameat_with};
 
@@ -42,6 +46,26 @@ fn entries(archive: &[u8]) -> Vec<(String, tar::EntryType, String)> {
     entries
 }
 
+/// Runs `work` while a thread does `disturb` again and again; a failure of either ends both.
+fn while_repeating(disturb: impl Fn() + Sync, work: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                disturb();
+            }
+        });
+        let _stop = Stop(&stop);
+        work();
+    });
+}
+
 #[test]
 fn what_is_there_and_what_is_gone() {
     let layer = Layer::new();
@@ -73,21 +97,17 @@ fn what_a_container_swaps_leads_nowhere() {
         fs::write(layer.path(&format!("{n}/secret")), "the container's").expect("file");
         symlink(outside.path(), layer.path(&format!("{n}-link"))).expect("symlink");
     }
-    let (stop, swaps) = (std::sync::atomic::AtomicBool::new(false), std::sync::atomic::Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(swaps) {
-                for n in 0..200 {
-                    let (one, other) = (layer.path(&format!("{n}")), layer.path(&format!("{n}-link")));
-                    renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("swap");
-                }
-            }
-        });
+    let swap = || {
+        for n in 0..200 {
+            let (one, other) = (layer.path(&format!("{n}")), layer.path(&format!("{n}-link")));
+            renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("swap");
+        }
+    };
+    while_repeating(swap, || {
         for _ in 0..20 {
             let (archive, _) = layer.packed();
             assert!(!archive.windows(10).any(|bytes| bytes == b"the node's"), "a file of the node is in the archive");
         }
-        stop.store(true, swaps);
     });
 }
 
@@ -96,20 +116,14 @@ fn a_file_that_grows_or_shrinks_is_as_long_as_it_was() {
     let layer = Layer::new();
     fs::write(layer.path("log"), "x".repeat(100_000)).expect("file");
     fs::write(layer.path("next"), "whole").expect("file");
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let file = File::options().write(true).open(layer.path("log")).expect("file");
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                file.set_len(200_000).and_then(|()| file.set_len(10_000)).expect("length");
-            }
-        });
-        for _ in 0..50 {
+    let file = File::options().write(true).open(layer.path("log")).expect("file");
+    let resize = || file.set_len(200_000).and_then(|()| file.set_len(10_000)).expect("length");
+    while_repeating(resize, || {
+        for _ in 0..2000 {
             let (archive, _) = layer.packed();
             let names: Vec<_> = entries(&archive).into_iter().map(|(name, ..)| name).collect();
             assert_eq!(names, ["log", "next"]);
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
