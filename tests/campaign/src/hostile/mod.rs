@@ -89,12 +89,11 @@ pub struct Plan {
 
 impl Plan {
     /// What `make test` runs: every attacker once, for moments, without bounds that a busy machine would break. All but
-    /// the one whose stop takes the engine's whole minute, and those of faults that are not fixed yet.
+    /// the one whose stop takes the engine's whole minute.
     pub fn short() -> Self {
-        let skip = ["fuse-stuck", "freezer", "frozen", "nested", "deep"];
         Self {
             only: Vec::new(),
-            skip: skip.map(str::to_owned).to_vec(),
+            skip: vec!["fuse-stuck".to_owned()],
             victims: 4,
             minutes: 0.0,
             apart: false,
