@@ -162,10 +162,11 @@ impl Node {
     }
 
     /// The one process of this name; panics if there is not exactly one. What it started of the same name, as a program
-    /// asked for its version, is not meant.
+    /// asked for its version, is not meant, nor are zombies.
     #[track_caller]
     pub fn process(&self, name: &str) -> Process {
-        let mut found: Vec<_> = self.processes().into_iter().filter(|process| process.name == name).collect();
+        let mut found: Vec<_> =
+            self.processes().into_iter().filter(|process| process.name == name && process.state != 'Z').collect();
         let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
         found.retain(|process| !pids.contains(&process.parent));
         assert_eq!(found.len(), 1, "processes named {name}: {found:?}");
