@@ -78,6 +78,9 @@ impl Inner {
     /// Frees layers and blobs that no image, snapshot or running operation needs.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let _writer = self.writer();
+        if !self.state.lock().complete {
+            return Ok(());
+        }
         self.collect_blobs()?;
         let dead: BTreeMap<Digest, LayerRecord> = {
             let mut state = self.state.lock();

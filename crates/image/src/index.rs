@@ -81,8 +81,9 @@ pub(crate) struct Everything {
     pub(crate) names: Vec<(String, Digest)>,
     pub(crate) images: Vec<ImageRecord>,
     pub(crate) layers: Vec<(Digest, LayerRecord)>,
-    /// Boot id of the last opening, and whether the store was closed since.
+    /// Boot id of the last opening; absent until a recovery wrote everything that it found.
     pub(crate) boot: Option<String>,
+    /// Whether the store was closed since.
     pub(crate) closed: bool,
     /// Layers and blobs are to be compared with their digests.
     pub(crate) verify: bool,
@@ -134,7 +135,7 @@ pub(crate) struct Index {
 pub(crate) enum Found {
     /// The index, as it was left.
     Whole(Everything),
-    /// Nothing: the file was made just now.
+    /// Nothing: the file was created now, or by an opening that did not live to fill it.
     Missing,
     /// Bytes that are no index, set aside; and why.
     Damaged(String),
@@ -184,6 +185,8 @@ impl Index {
             opened = load(path);
         }
         let why = match opened {
+            // Created and never filled: an opening died before its recovery was written, or could not write it.
+            Ok((db, Some(all))) if all.boot.is_none() => return Ok((index(db), Found::Missing)),
             Ok((db, Some(all))) => return Ok((index(db), Found::Whole(all))),
             Ok((db, None)) => return Ok((index(db), Found::Missing)),
             Err(Failure::Damaged(why)) => why,
@@ -298,6 +301,7 @@ fn prepare(db: &Database, path: &Path) -> Result<bool, Failure> {
         found.is_some()
     };
     write.commit().map_err(failed)?;
+    hooks::reached("index prepared");
     Ok(known)
 }
 

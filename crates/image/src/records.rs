@@ -19,7 +19,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    Digest, Error, durable,
+    Digest, Error, ErrorKind, durable,
     error::at,
     index::{Everything, ImageRecord, LayerRecord},
 };
@@ -83,9 +83,14 @@ impl Records {
         self.dir.join(format!("layer-{}", chain.hex()))
     }
 
-    /// Everything that the files describe. Damaged ones are left out, with a line in the log.
-    pub(crate) fn read(&self) -> Result<Everything, Error> {
-        let mut all = Everything::default();
+    /// Everything that the files describe, and whether all of them could be read. Damaged ones are left out, with a line
+    /// in the log.
+    pub(crate) fn read(&self) -> Result<(Everything, bool), Error> {
+        let (mut all, mut complete) = (Everything::default(), true);
+        let mut leave_out = |error: Error| {
+            complete &= error.kind == ErrorKind::Corrupt;
+            tracing::warn!("{error}; ignored");
+        };
         let mut names: BTreeMap<String, (u64, Digest)> = BTreeMap::new();
         for entry in fs::read_dir(&self.dir).map_err(at("list", &self.dir))? {
             let path = entry.map_err(at("list", &self.dir))?.path();
@@ -101,22 +106,22 @@ impl Records {
                         all.images.push(file.image);
                     }
                     Ok(_) => tracing::warn!("{}: it describes another image; ignored", path.display()),
-                    Err(error) => tracing::warn!("{error}; ignored"),
+                    Err(error) => leave_out(error),
                 },
                 Some(("layer", chain)) => match decode::<LayerRecord>(&path) {
                     Ok(layer) => all.layers.push((chain, layer)),
-                    Err(error) => tracing::warn!("{error}; ignored"),
+                    Err(error) => leave_out(error),
                 },
                 _ => {}
             }
         }
         all.names = names.into_iter().map(|(name, (_, id))| (name, id)).collect();
-        Ok(all)
+        Ok((all, complete))
     }
 
     /// Makes the files describe what the index lists: after a crash they may describe more, or an older state.
     pub(crate) fn reconcile(&self, index: &Everything) -> Result<(), Error> {
-        let known = self.read()?;
+        let (known, _) = self.read()?;
         let mut changed = false;
         let mut names: HashMap<&Digest, Vec<String>> = HashMap::new();
         index.names.iter().for_each(|(name, id)| names.entry(id).or_default().push(name.clone()));

@@ -44,11 +44,12 @@ fn tolerate(what: &str, outcome: Result<(), Error>) -> bool {
 pub(crate) fn recover(store: &Inner, found: Found) -> Result<(), Error> {
     let boot = boot_id()?;
     store.state.lock().boot.clone_from(&boot);
-    let (all, rebuilt) = match found {
-        Found::Whole(all) => (all, false),
-        Found::Missing => rebuild(store, "it is missing"),
+    let Listed { all, rebuilt, complete } = match found {
+        Found::Whole(all) => Listed { all, rebuilt: false, complete: true },
+        Found::Missing => rebuild(store, "it is missing or was never filled"),
         Found::Damaged(why) => rebuild(store, &why),
     };
+    store.state.lock().complete = complete;
     let rebooted = !rebuilt && all.boot.as_deref() != Some(boot.as_str());
     // First of all: what a container uses is not touched below.
     let mut certain = tolerate("read the snapshots", snapshot::recover(store, rebooted));
@@ -58,7 +59,9 @@ pub(crate) fn recover(store: &Inner, found: Found) -> Result<(), Error> {
     let verify = all.verify || rebuilt && !all.layers.is_empty() || rebooted && !all.closed && all.boot.is_some();
     store.state.lock().verify = verify;
     let answer = if verify { "yes" } else { "no" };
-    let meta = vec![("boot", boot), ("closed", "no".into()), ("verify", answer.into())];
+    let mut meta = vec![("closed", "no".into()), ("verify", answer.into())];
+    // Without it, the next opening rebuilds the index again.
+    meta.extend(complete.then_some(("boot", boot)));
     let mut change = Change { meta, ..Change::default() };
     take_layers(store, &all, &mut change);
     adopt_used_layers(store, &all, &mut change);
@@ -69,8 +72,10 @@ pub(crate) fn recover(store: &Inner, found: Found) -> Result<(), Error> {
     if rebuilt {
         change = Change { meta: change.meta, ..store.state.lock().everything().into_change() };
     }
-    certain &= tolerate("write the index", store.commit(&change));
-    if !all.closed || rebuilt || change.lists_differently() {
+    // The records are changed only after an index that lists the same is on disk.
+    let written = tolerate("write the index", store.commit(&change));
+    certain &= written && complete;
+    if written && complete && (!all.closed || rebuilt || change.lists_differently()) {
         let everything = store.state.lock().everything();
         tolerate("write the records", store.records.reconcile(&everything));
     }
@@ -81,13 +86,23 @@ pub(crate) fn recover(store: &Inner, found: Found) -> Result<(), Error> {
     Ok(())
 }
 
+/// What the store has.
+struct Listed {
+    all: Everything,
+    /// Not from the index, and not nothing.
+    rebuilt: bool,
+    /// Everything that it was rebuilt from could be read.
+    complete: bool,
+}
+
 /// What the index listed, from the records in the content store; from the blobs alone where there are no records.
-fn rebuild(store: &Inner, why: &str) -> (Everything, bool) {
-    let mut all = store.records.read().unwrap_or_else(|error| {
+fn rebuild(store: &Inner, why: &str) -> Listed {
+    let (mut all, mut complete) = store.records.read().unwrap_or_else(|error| {
         tracing::warn!("image index: {error}");
-        Everything::default()
+        (Everything::default(), false)
     });
     let known: HashSet<Digest> = all.images.iter().flat_map(|image| image.blobs.iter().cloned()).collect();
+    complete &= store.content.list().is_ok();
     all.images.extend(unrecorded_images(store, &known));
     // A layer without a record has its place in an image.
     let recorded: HashSet<Digest> = all.layers.iter().map(|(chain, _)| chain.clone()).collect();
@@ -110,7 +125,12 @@ fn rebuild(store: &Inner, why: &str) -> (Everything, bool) {
             all.layers.len()
         );
     }
-    (all, anything)
+    if !complete {
+        tracing::error!(
+            "image index: not all of the content store can be read; nothing is removed until the next start can read it"
+        );
+    }
+    Listed { all, rebuilt: anything, complete }
 }
 
 /// A layer of which only the directory is known.

@@ -81,8 +81,11 @@ pub(crate) struct State {
     pub(crate) snapshots: HashMap<String, Snapshot>,
     /// Snapshots whose record could not be read: while there are any, every layer may be in use.
     pub(crate) unreadable: HashSet<String>,
-    /// Boot id, and whether layers and blobs are still to be compared with their digests.
     pub(crate) boot: String,
+    /// Whether this lists everything that the store has. Unset while a rebuilt index may lack what could not be read: then
+    /// nothing is removed, and the next opening rebuilds the index again.
+    pub(crate) complete: bool,
+    /// Layers and blobs are still to be compared with their digests.
     pub(crate) verify: bool,
     /// Blobs and layers that running operations need, with the number of those.
     leases: HashMap<Digest, usize>,
@@ -188,7 +191,7 @@ impl State {
             names: self.names.iter().map(|(name, id)| (name.clone(), id.clone())).chain(hidden).collect(),
             images: self.records().cloned().collect(),
             layers: self.layers.iter().map(|(chain, layer)| (chain.clone(), layer.clone())).collect(),
-            boot: Some(self.boot.clone()),
+            boot: self.complete.then(|| self.boot.clone()),
             closed: false,
             verify: self.verify,
         }

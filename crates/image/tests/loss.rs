@@ -170,6 +170,59 @@ async fn a_missing_or_torn_index_is_rebuilt() {
     }
 }
 
+/// An index that was created and never filled: what a death during the rebuild leaves.
+fn create_empty_index(path: &Path) {
+    let _ = fs::remove_file(path);
+    let db = redb::Database::create(path).unwrap();
+    let write = db.begin_write().unwrap();
+    write.open_table(redb::TableDefinition::<&str, &str>::new("meta")).unwrap().insert("format", "2").unwrap();
+    write.open_table(redb::TableDefinition::<&str, &str>::new("names")).unwrap();
+    for table in ["images", "layers"] {
+        write.open_table(redb::TableDefinition::<&str, &[u8]>::new(table)).unwrap();
+    }
+    write.commit().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_death_while_the_index_is_rebuilt_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers = filled(dir.path()).await;
+    create_empty_index(&dir.path().join("index.redb"));
+    for opening in ["the first opening", "the second opening"] {
+        assert_whole(&open(dir.path()), &layers, opening);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuilt_index_that_cannot_be_written_deletes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers = filled(dir.path()).await;
+    for call in 1..=12 {
+        fs::remove_file(dir.path().join("index.redb")).unwrap();
+        let inject = format!("inject=fdatasync:error=ENOSPC:when={call}+");
+        run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject], dir.path(), "open");
+        assert_whole(&open(dir.path()), &layers, &format!("failed from call {call} on"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_read_while_the_index_is_rebuilt_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let layers = filled(dir.path()).await;
+    let records = dir.path().canonicalize().unwrap().join("content/records");
+    let mut places: Vec<PathBuf> = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path()).collect();
+    places.push(records);
+    for place in places {
+        fs::remove_file(dir.path().join("index.redb")).unwrap();
+        let path = place.to_str().unwrap();
+        let inject = "inject=open,openat,openat2:error=EIO:when=1";
+        run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", inject], dir.path(), "open");
+        for _ in 0..2 {
+            assert_whole(&open(dir.path()), &layers, path);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_found_without_index_and_records() {
     let dir = tempfile::tempdir().unwrap();

@@ -34,6 +34,8 @@ const CHILD: &str = "IMAGE_POWER_CUTS_CHILD";
 const BATCH: usize = 40;
 /// Copies of a run that names no number.
 const SHORT: u64 = 20;
+/// Copies of a store whose index is rebuilt, of each batch.
+const REBUILDS: usize = 6;
 const FILES: u8 = 12;
 
 /// What each name may mean: the ids of images, or nothing.
@@ -296,11 +298,23 @@ async fn record(dir: &Path, kind: &str, registry: &Registry, seed: u64, wanted: 
     };
     let worker = |number| work(&store, registry, number, Chance(seed * 7 + number), &done);
     tokio::join!(worker(1), worker(2), enough);
-    let recorder = recorder().take().unwrap();
     drop(store);
+    rebuild_index(&disk.mounted);
+    let recorder = recorder().take().unwrap();
     drop(disk);
     fs::remove_file(&backing).unwrap();
     (recorder.cuts, recorder.discarded)
+}
+
+/// Opens the store without its index, with copies of the disk from the first moment on.
+fn rebuild_index(mounted: &Path) {
+    fs::remove_file(mounted.join("store/index.redb")).unwrap();
+    run("sync", &["--file-system", text(mounted)]);
+    if let Some(recorder) = recorder().as_mut() {
+        recorder.skip = 0;
+        recorder.wanted = recorder.cuts.len() + REBUILDS;
+    }
+    drop(Store::open(&mounted.join("store"), Registries::default()).unwrap());
 }
 
 /// Everything in the store but the files that change at each opening, with lengths.
