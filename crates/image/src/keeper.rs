@@ -251,10 +251,7 @@ impl Inner {
         let store = self.clone();
         self.disk
             .run_long(move || {
-                // It may have been removed, or pulled, in the meantime.
-                if store.state.lock().incomplete.contains_key(&image.id) {
-                    store.list_image(ImageRecord { incomplete: false, ..image }, parsed, Vec::new(), ready)?;
-                }
+                store.list_again(image, parsed, &ready)?;
                 drop(lease);
                 Ok(())
             })

@@ -60,7 +60,10 @@ impl Inner {
     /// Another pull may have made it visible meanwhile.
     fn open_layer(&self, chain: &Digest, ready: &Ready) -> Result<OwnedFd, Error> {
         match ready {
-            Ready::Unpacked(folder) => open_folder(&folder.scratch.0).or_else(|_| open_folder(&self.layer_path(chain))),
+            // It is renamed back if listing it fails.
+            Ready::Unpacked(folder) => open_folder(&folder.scratch.0)
+                .or_else(|_| open_folder(&self.layer_path(chain)))
+                .or_else(|_| open_folder(&folder.scratch.0)),
             Ready::Listed => open_folder(&self.layer_path(chain)),
         }
     }
@@ -69,7 +72,7 @@ impl Inner {
     /// [`Inner::disk_errors`] before the first byte of them was written. Blocks.
     pub(crate) fn list_image(
         &self,
-        mut record: ImageRecord,
+        record: ImageRecord,
         parsed: Parsed,
         names: Vec<String>,
         layers: Vec<Layered>,
@@ -77,8 +80,31 @@ impl Inner {
         let errors = layers.iter().filter_map(|(_, ready)| ready.errors()).min();
         self.sync.sync(errors.unwrap_or_else(|| self.sync.errors()))?;
         let _writer = self.writer();
+        self.list_synced(record, parsed, names, &layers)
+    }
+
+    /// Shows a hidden image again with the layers that were unpacked for it, unless it was removed or pulled in the
+    /// meantime. Blocks.
+    pub(crate) fn list_again(&self, hidden: ImageRecord, parsed: Parsed, layers: &[Layered]) -> Result<(), Error> {
+        let errors = layers.iter().filter_map(|(_, ready)| ready.errors()).min();
+        self.sync.sync(errors.unwrap_or_else(|| self.sync.errors()))?;
+        let _writer = self.writer();
+        if self.state.lock().incomplete.contains_key(&hidden.id) {
+            let record = ImageRecord { incomplete: false, ..hidden };
+            self.list_synced(record, parsed, Vec::new(), layers)?;
+        }
+        Ok(())
+    }
+
+    /// Lists an image whose layers are on disk. The caller holds the writer's lock.
+    fn list_synced(
+        &self,
+        mut record: ImageRecord,
+        parsed: Parsed,
+        mut names: Vec<String>,
+        layers: &[Layered],
+    ) -> Result<Image, Error> {
         let id = record.id.clone();
-        let mut names = names;
         let known: Vec<String> = {
             let state = self.state.lock();
             if let Some(known) = state.images.get(&id) {
@@ -86,19 +112,24 @@ impl Inner {
             }
             let (tags, digests) = state.names_of(&id);
             let hidden = state.incomplete.get(&id).map(|image| image.names.clone()).unwrap_or_default();
-            names.extend(hidden.into_iter().filter(|name| !state.names.contains_key(name)));
+            names.extend(hidden);
             tags.into_iter().chain(digests).collect()
         };
-        let new = self.name_layers(&layers)?;
-        let losing = self.losing_names(&names, &id);
-        self.write_records(&record, &names, known, &new, &losing)?;
-        self.commit(&Change {
-            put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
-            put_images: vec![record.clone()],
-            put_layers: new.clone(),
-            ..Change::default()
-        })
-        .inspect_err(|_| self.restore_records(&id, &new, losing.keys()))?;
+        let (mut new, losing) = (Vec::new(), self.losing_names(&names, &id));
+        let listed = self.name_layers(layers, &mut new).and_then(|()| {
+            self.write_records(&record, &names, known, &new, &losing)?;
+            self.commit(&Change {
+                put_names: names.iter().map(|name| (name.clone(), id.clone())).collect(),
+                put_images: vec![record.clone()],
+                put_layers: new.clone(),
+                ..Change::default()
+            })
+        });
+        if let Err(error) = listed {
+            self.withdraw_layers(layers, &new);
+            self.restore_records(&id, &new, losing.keys());
+            return Err(error);
+        }
         let mut state = self.state.lock();
         state.layers.extend(new);
         state.incomplete.remove(&id);
@@ -138,7 +169,10 @@ impl Inner {
         new: &[(Digest, LayerRecord)],
         losing: impl Iterator<Item = &'a Digest>,
     ) {
-        let known = self.state.lock().images.contains_key(id);
+        let known = {
+            let state = self.state.lock();
+            state.images.contains_key(id) || state.incomplete.contains_key(id)
+        };
         let dropped = if known { Ok(()) } else { self.records.drop_image(id) };
         let layers = new.iter().try_for_each(|(chain, _)| self.records.drop_layer(chain));
         let names = self.write_names(losing.chain([id]));
@@ -147,9 +181,9 @@ impl Inner {
         }
     }
 
-    /// Renames unpacked layers to their places. The caller holds the writer's lock.
-    fn name_layers(&self, layers: &[Layered]) -> Result<Vec<(Digest, LayerRecord)>, Error> {
-        let mut new = Vec::new();
+    /// Renames unpacked layers to their places, and adds each to `new`, also those before an error. The caller holds the
+    /// writer's lock.
+    fn name_layers(&self, layers: &[Layered], new: &mut Vec<(Digest, LayerRecord)>) -> Result<(), Error> {
         for (chain, ready) in layers {
             if let Ready::Unpacked(folder) = ready
                 && !self.state.lock().layers.contains_key(chain)
@@ -161,7 +195,24 @@ impl Inner {
                 new.push((chain.clone(), folder.record.clone()));
             }
         }
-        Ok(new)
+        Ok(())
+    }
+
+    /// Renames layers that could not be listed back: another pull may be about to list the same directory, and the last
+    /// one removes it. The caller holds the writer's lock.
+    fn withdraw_layers(&self, layers: &[Layered], new: &[(Digest, LayerRecord)]) {
+        for (chain, ready) in layers {
+            let Ready::Unpacked(folder) = ready else { continue };
+            if !new.iter().any(|(renamed, _)| renamed == chain) {
+                continue;
+            }
+            let path = self.layer_path(chain);
+            if fs::rename(&path, &folder.scratch.0).is_err()
+                && let Err(error) = self.trash.take(&path)
+            {
+                tracing::warn!("layer {chain}: it could not be listed, and removing it failed: {error}");
+            }
+        }
     }
 
     /// Takes away a leftover that nothing lists.
