@@ -34,6 +34,7 @@ impl Inner {
             let mut state = self.state.lock();
             names.iter().for_each(|name| drop(state.names.remove(name)));
             state.images.remove(id);
+            state.incomplete.remove(id);
         }
         self.records.drop_image(id)?;
         self.records.sync()?;
@@ -50,7 +51,14 @@ impl Inner {
     pub(crate) fn remove_tag(&self, tag: &str) -> Result<(), Error> {
         let _writer = self.writer();
         self.commit(&Change { drop_names: vec![tag.to_owned()], ..Change::default() })?;
-        let owner = self.state.lock().names.remove(tag);
+        let owner = {
+            let mut state = self.state.lock();
+            let hidden = state.hidden(tag).cloned();
+            if let Some(image) = hidden.as_ref().and_then(|id| state.incomplete.get_mut(id)) {
+                image.names.retain(|name| name != tag);
+            }
+            state.names.remove(tag).or(hidden)
+        };
         match owner {
             None => Ok(()),
             Some(id) => self.write_names([&id]),
@@ -64,7 +72,8 @@ impl Inner {
                 let state = self.state.lock();
                 let (tags, digests) = state.names_of(id);
                 let names: Vec<String> = tags.into_iter().chain(digests).collect();
-                state.images.get(id).map(|known| (known.record.clone(), names))
+                let shown = state.images.get(id).map(|known| (*known.record).clone());
+                shown.or_else(|| Some(state.incomplete.get(id)?.record.clone())).map(|record| (record, names))
             };
             if let Some((record, names)) = image {
                 let put = self.records.put_image(&record, names.clone());
@@ -100,11 +109,20 @@ impl Inner {
             },
         )?;
         self.figures.collected.add(dead.len() as u64);
-        for chain in dead.keys() {
-            self.trash.take(&self.layer_path(chain))?;
-            self.records.drop_layer(chain)?;
-        }
-        self.records.sync()
+        // The index lists none of them any longer: an error with one must not keep the others.
+        let removed = dead.keys().map(|chain| self.remove_layer(chain)).fold(Ok(()), Result::and);
+        removed.and(self.records.sync())
+    }
+
+    /// Removes the directory and the record of a layer that the index does not list.
+    fn remove_layer(&self, chain: &Digest) -> Result<(), Error> {
+        let path = self.layer_path(chain);
+        let taken = match self.trash.take(&path) {
+            // A rename may need a block for the name.
+            Err(_) if self.reserve.release() => self.trash.take(&path),
+            taken => taken,
+        };
+        taken.and(self.records.drop_layer(chain))
     }
 
     fn collect_blobs(&self) -> Result<(), Error> {

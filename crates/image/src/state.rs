@@ -208,10 +208,16 @@ impl State {
         Some(record)
     }
 
-    /// Names of an image: tags, digests.
+    /// Names of an image, hidden or not: tags, digests.
     pub(crate) fn names_of(&self, id: &Digest) -> (Vec<String>, Vec<String>) {
         let names = self.names.iter().filter(|(_, image)| *image == id).map(|(name, _)| name.clone());
-        names.partition(|name| !name.contains('@'))
+        let hidden = self.incomplete.get(id).into_iter().flat_map(|image| image.names.iter().cloned());
+        names.chain(hidden).partition(|name| !name.contains('@'))
+    }
+
+    /// The hidden image of this full name.
+    pub(crate) fn hidden(&self, name: &str) -> Option<&Digest> {
+        self.incomplete.iter().find(|(_, image)| image.names.iter().any(|known| known == name)).map(|(id, _)| id)
     }
 
     pub(crate) fn image(&self, id: &Digest) -> Option<Image> {

@@ -176,7 +176,7 @@ impl Store {
     /// # Errors
     /// The name is not valid or not clear, or the disk failed.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        let Some(id) = self.inner.resolve(name)? else { return Ok(()) };
+        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
         let inner = self.inner.clone();
         let disk = inner.disk.clone();
         disk.run_long(move || inner.remove_image(&id)).await
@@ -187,7 +187,7 @@ impl Store {
     /// # Errors
     /// As [`Store::remove`].
     pub async fn untag(&self, name: &str) -> Result<(), Error> {
-        let Some(id) = self.inner.resolve(name)? else { return Ok(()) };
+        let Some(id) = self.inner.resolve_hidden(name)? else { return Ok(()) };
         let tag = self.inner.reference(name).ok().filter(|reference| reference.digest().is_none());
         let tag = tag.and_then(|reference| reference.tagged());
         let inner = self.inner.clone();
@@ -227,14 +227,20 @@ impl Inner {
         self.root.join("layers").join(chain.hex())
     }
 
-    /// The id that a name means.
+    /// The id that a name means; `None`: no image that is shown.
     pub(crate) fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
+        let id = self.resolve_hidden(name)?;
+        Ok(id.filter(|id| self.state.lock().images.contains_key(id)))
+    }
+
+    /// The id that a name means, also of an image that is hidden until it is whole again.
+    fn resolve_hidden(&self, name: &str) -> Result<Option<Digest>, Error> {
         let state = self.state.lock();
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
         let is_hex = (6..=64).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if is_hex && hex.len() == 64 {
             let id = Digest::from_hex(hex)?;
-            return Ok(state.images.contains_key(&id).then_some(id));
+            return Ok((state.images.contains_key(&id) || state.incomplete.contains_key(&id)).then_some(id));
         }
         // A name goes before an id's prefix: `deadbeef` may well be a repository.
         if let Ok(reference) = self.reference(name) {
@@ -242,7 +248,7 @@ impl Inner {
                 Some(digest) => reference.pinned(digest),
                 None => reference.tagged().unwrap_or_default(),
             };
-            if let Some(id) = state.names.get(&full) {
+            if let Some(id) = state.names.get(&full).or_else(|| state.hidden(&full)) {
                 return Ok(Some(id.clone()));
             }
         } else if !is_hex {
@@ -251,7 +257,7 @@ impl Inner {
         if !is_hex {
             return Ok(None);
         }
-        let mut fitting = state.images.keys().filter(|id| id.hex().starts_with(hex));
+        let mut fitting = state.images.keys().chain(state.incomplete.keys()).filter(|id| id.hex().starts_with(hex));
         match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => Err(Error::invalid(format!("image id {name} is not clear: several begin so"))),
             (found, _) => Ok(found.cloned()),

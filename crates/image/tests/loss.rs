@@ -9,48 +9,16 @@ use std::{
     process::Command,
 };
 
-use image::{Digest, Store};
-use support::{Compression, Registry, Tar, TestImage, archive, load, open, set_meta, tree, unclean_boot};
+use image::Store;
+use support::{
+    Registry, archive, blob_file as blob, flip, layer_dirs, load, open, set_meta, tree, two_layers as image,
+    unclean_boot,
+};
 
 const STORE: &str = "IMAGE_TEST_STORE";
 const ACTION: &str = "IMAGE_TEST_ACTION";
 const NAME: &str = "localhost/a:1";
 const GONE: &str = "localhost/gone:1";
-
-fn image(seed: u8) -> TestImage {
-    let layer = |layer: u8| {
-        let mut tar = Tar::new().dir("d", 0o755);
-        for file in 0..20_u8 {
-            tar = tar.file(&format!("d/{seed}-{layer}-{file}"), 0o644, &[seed ^ layer ^ file; 3000]);
-        }
-        tar.done()
-    };
-    TestImage::new().layer(layer(1), Compression::Gzip).layer(layer(2), Compression::Zstd)
-}
-
-fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<PathBuf> {
-    let mut parent: Option<Digest> = None;
-    let dirs = image.layers.iter().map(|layer| {
-        let chain = Digest::chain(parent.as_ref(), &Digest::of(&layer.tar));
-        parent = Some(chain.clone());
-        dir.join("layers").join(chain.hex())
-    });
-    dirs.collect()
-}
-
-fn blob(dir: &Path, image: &TestImage, layer: usize) -> PathBuf {
-    dir.join("content/blobs/sha256").join(Digest::of(&image.layers[layer].blob).hex())
-}
-
-/// Changes one byte of a file, and nothing else that can be seen from outside.
-fn flip(path: &Path) {
-    let modified = fs::metadata(path).unwrap().modified().unwrap();
-    let file = fs::File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, 1000).unwrap();
-    file.write_all_at(&[!byte[0]], 1000).unwrap();
-    file.set_modified(modified).unwrap();
-}
 
 /// A store with an image that has a name, and one that only a container's snapshot keeps.
 async fn filled(dir: &Path) -> Vec<PathBuf> {
@@ -96,6 +64,7 @@ async fn child() {
             }
         }
         "full" => full(dir).await,
+        "remove" => assert!(open(dir).remove(NAME).await.is_err(), "a layer could not be removed"),
         other => panic!("{other}"),
     }
 }
@@ -304,6 +273,22 @@ async fn damage_of_equal_length_is_found_after_a_power_cut_and_a_layer_in_use_st
     let store = open(dir.path());
     assert!(store.repair().await.unwrap());
     assert_eq!(fs::read(&file).unwrap(), good);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_cannot_be_removed_keeps_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(load(&open(dir.path()), &image(1), NAME).await);
+    let mut layers = layer_dirs(&dir.path().canonicalize().unwrap(), &image(1));
+    layers.sort();
+    // Without its reserve there is one try.
+    fs::remove_file(dir.path().join("reserve")).unwrap();
+    let path = layers[0].to_str().unwrap();
+    let inject = "inject=renameat2:error=EIO";
+    run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", inject], dir.path(), "remove");
+    assert!(layers[0].exists() && !layers[1].exists());
+    drop(open(dir.path()));
+    assert!(!layers[0].exists(), "the next start removes it");
 }
 
 #[test]

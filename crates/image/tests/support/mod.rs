@@ -298,6 +298,45 @@ pub fn archive(image: &TestImage, name: &str) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
+/// An image of two layers with twenty files each, which depend on `seed`.
+pub fn two_layers(seed: u8) -> TestImage {
+    let layer = |layer: u8| {
+        let mut tar = Tar::new().dir("d", 0o755);
+        for file in 0..20_u8 {
+            tar = tar.file(&format!("d/{seed}-{layer}-{file}"), 0o644, &[seed ^ layer ^ file; 3000]);
+        }
+        tar.done()
+    };
+    TestImage::new().layer(layer(1), Compression::Gzip).layer(layer(2), Compression::Zstd)
+}
+
+/// The directories of an image's layers, lowest first.
+pub fn layer_dirs(dir: &Path, image: &TestImage) -> Vec<std::path::PathBuf> {
+    let mut parent: Option<Digest> = None;
+    let dirs = image.layers.iter().map(|layer| {
+        let chain = Digest::chain(parent.as_ref(), &Digest::of(&layer.tar));
+        parent = Some(chain.clone());
+        dir.join("layers").join(chain.hex())
+    });
+    dirs.collect()
+}
+
+/// The file of a layer's blob.
+pub fn blob_file(dir: &Path, image: &TestImage, layer: usize) -> std::path::PathBuf {
+    dir.join("content/blobs/sha256").join(Digest::of(&image.layers[layer].blob).hex())
+}
+
+/// Changes one byte of a file, and nothing else that can be seen from outside.
+pub fn flip(path: &Path) {
+    use std::os::unix::fs::FileExt;
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 1000).unwrap();
+    file.write_all_at(&[!byte[0]], 1000).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
 /// Imports the image under this name.
 pub async fn load(store: &Store, image: &TestImage, name: &str) -> image::Image {
     store.import(&mut &archive(image, name)[..]).await.unwrap().remove(0)
