@@ -62,6 +62,7 @@ mod setting;
 mod signal;
 mod stats;
 pub mod systemd;
+mod thaw;
 mod tree;
 mod wait;
 
@@ -74,3 +75,4 @@ pub use oom::OomNotices;
 pub use path::GroupPath;
 pub use remove::{Removal, Removing};
 pub use stats::{DeviceIo, Pressure, Stalls, Stats};
+pub use thaw::ThawBelow;

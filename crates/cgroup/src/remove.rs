@@ -9,12 +9,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{
-    Error, Group,
-    controller::Controller,
-    tree::{Tree, write_once},
-    wait::Wait,
-};
+use crate::{Error, Group, controller::Controller, thaw::thaw_one, tree::Tree, wait::Wait};
 
 /// How long killed processes may take to be gone.
 const REMOVE_SECONDS: u64 = 5;
@@ -242,9 +237,8 @@ fn enter(opened: Result<OwnedFd, Errno>, freezer: bool) -> Result<Option<OwnedFd
         Err(Errno::NOENT | Errno::NODEV) => return Ok(None),
         opened => opened?,
     };
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    if freezer && let Ok(file) = openat(&dir, c"freezer.state", flags, Mode::empty()) {
-        let _ = write_once(&file, "THAWED");
+    if freezer {
+        thaw_one(&dir);
     }
     Ok(Some(dir))
 }

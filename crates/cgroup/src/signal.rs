@@ -17,6 +17,8 @@ impl Group {
     /// 5.14+), else by stopping the group first. What is frozen is thawed. Waits for nothing: neither for their end nor, where
     /// the group is stopped, for that; so without `cgroup.kill` one that forks just now may live on, and is hit by the next
     /// call. A group that is gone is fine.
+    ///
+    /// What is frozen in v1 freezer groups below it dies only after [`Group::thaw_below`].
     pub fn kill(&self) -> Result<(), Error> {
         if let Some(tree) = self.trees.v2() {
             let file = self.file(tree, "cgroup.kill");

@@ -191,6 +191,7 @@ impl Monitor {
                 let failure = system(format!("exec in container {}: timed out", command.container), why);
                 let failure = Failure::new(failure.kind, format!("{}; {hint}", failure.message));
                 self.command_failed(serial, failure);
+                self.thaw_later(serial);
             }
             CommandStage::Failed(_) => self.command_over(serial, End::UNKNOWN),
             CommandStage::Running | CommandStage::Left => {}
@@ -286,6 +287,7 @@ impl Monitor {
             self.commands.iter().filter(|(_, command)| which(command)).map(|(serial, _)| *serial).collect();
         for serial in serials {
             self.commands.get(&serial).into_iter().for_each(Command::kill);
+            self.thaw_later(serial);
             self.sweep_command(serial);
         }
     }

@@ -45,6 +45,7 @@ mod request;
 mod serve;
 mod setup;
 mod stream;
+mod thaw;
 mod timer;
 mod token;
 mod upgrade;

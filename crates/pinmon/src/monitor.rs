@@ -20,6 +20,7 @@ use crate::{
     programs::Programs,
     removal::Job,
     request::Maker,
+    thaw::Thaws,
     timer::{Timer, Timers},
     token::Token,
     upgrade::Pending,
@@ -54,6 +55,7 @@ pub(crate) struct Monitor {
     pub(crate) removals: BTreeMap<u64, Job>,
     /// Those of them that wait for nothing but their turn.
     pub(crate) removing: VecDeque<u64>,
+    pub(crate) thaws: Thaws,
     pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
     pub(crate) serials: u64,
     /// Another program is to take over.
@@ -68,7 +70,8 @@ impl Monitor {
         self.epoll.watch(&self.listener, Token::Listener)?;
         self.epoll.watch(&self.signals, Token::Signals)?;
         while !self.over {
-            let most = if self.removing.is_empty() { self.timers.next() } else { Some(std::time::Duration::ZERO) };
+            let is_idle = self.removing.is_empty() && !self.thaws.is_ready();
+            let most = if is_idle { self.timers.next() } else { Some(std::time::Duration::ZERO) };
             for happened in self.epoll.wait(most)? {
                 self.happened(happened);
             }
@@ -76,6 +79,7 @@ impl Monitor {
                 self.due(timer);
             }
             self.remove_some();
+            self.thaw_some();
             self.try_upgrade();
         }
         self.flush();
@@ -117,6 +121,7 @@ impl Monitor {
             Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
             Timer::Left(serial, tries) => self.look_after_left(serial, tries),
             Timer::Remove(serial) => self.removal_due(serial),
+            Timer::Thaw(serial) => self.thaw_due(serial),
             Timer::SetUp(serial) => self.set_up_due(serial),
             Timer::Execute(serial) => self.execute_due(serial),
             Timer::Answer(serial) => self.answer_due(serial),

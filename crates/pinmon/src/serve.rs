@@ -14,8 +14,8 @@ use rustix::{
 use syscall::{inherited, signal_fd::SignalFd};
 
 use crate::{
-    epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, timer::Timers,
-    writers::Writers,
+    epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, thaw::Thaws,
+    timer::Timers, writers::Writers,
 };
 
 /// The first descriptor that is not a standard stream; the listener's place.
@@ -56,6 +56,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         runners: BTreeMap::new(),
         removals: BTreeMap::new(),
         removing: VecDeque::new(),
+        thaws: Thaws::default(),
         kept: BTreeMap::new(),
         serials: 0,
         over: false,

@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Left(u64, u32),
     /// Killed processes of a group to be removed may be gone (removal; of programs before 1.4: container).
     Remove(u64),
+    /// What was killed may be frozen (container or command).
+    Thaw(u64),
     /// A container should be set up (container).
     SetUp(u64),
     /// A started container should have come to execve (container).

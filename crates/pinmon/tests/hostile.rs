@@ -148,6 +148,64 @@ fn a_frozen_container_in_a_user_namespace_stops_nobody_else() {
     node.end();
 }
 
+/// The container mounts the v1 freezer next to the v2 tree, and freezes its first process in a group of its own there.
+const FREEZE_ITSELF_BELOW: &str = "mkdir -p /tmp/v1 && mount -t cgroup -o freezer none /tmp/v1 || exit 1
+    mkdir -p /tmp/v1/a/b/c /tmp/v1/x/y && echo 1 > /tmp/v1/a/b/c/cgroup.procs && echo ready || exit 1
+    echo FROZEN > /tmp/v1/a/b/freezer.state; while :; do :; done";
+
+impl Node {
+    /// Whether its first process is frozen.
+    fn run_frozen_below(&mut self, id: &str) {
+        self.run_with_programs(id, &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", FREEZE_ITSELF_BELOW]);
+        self.wait_for_entry(id, "stdout F ready");
+        let state = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/{id}/a/b/freezer.state", self.cgroup));
+        self.eventually("its first process is frozen", |_| {
+            fs::read_to_string(&state).is_ok_and(|state| state.trim() == "FROZEN")
+        });
+    }
+}
+
+#[test]
+fn a_container_that_froze_its_first_process_below_its_group_is_killed() {
+    if !PathBuf::from("/sys/fs/cgroup/freezer").exists() {
+        return;
+    }
+    let mut node = Node::start();
+    node.run("good", &["sleep", "1000"]);
+    node.run_frozen_below("stopped");
+    node.run_frozen_below("deleted");
+    let begin = Instant::now();
+    node.kill(Target::Container("stopped".into()), 9, KillScope::All).expect("kill");
+    assert_eq!(node.wait("stopped").signal, Some(9));
+    node.delete("stopped");
+    node.delete("deleted");
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    node.delete("good");
+    node.end();
+}
+
+/// The first process moves a command into a frozen group of the v1 freezer; the command is killed without the container.
+#[test]
+fn a_command_that_its_container_froze_below_its_group_is_killed() {
+    if !PathBuf::from("/sys/fs/cgroup/freezer").exists() {
+        return;
+    }
+    let mut node = Node::start();
+    let script = "mkdir -p /tmp/v1 && mount -t cgroup -o freezer none /tmp/v1 && mkdir /tmp/v1/a || exit 1
+        echo FROZEN > /tmp/v1/a/freezer.state; echo ready
+        while :; do while read p; do [ $p = 1 ] || echo $p > /tmp/v1/a/cgroup.procs; done < /tmp/v1/cgroup.procs; done";
+    node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
+    node.wait_for_entry("evil", "stdout F ready");
+    let probe = node.send_exec("evil", "probe");
+    let procs = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/evil/a/cgroup.procs", node.cgroup));
+    node.eventually("the command is frozen", |_| fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
+    let _ = node.kill(Target::Exec("probe".into()), 9, KillScope::All);
+    node.eventually("the command has ended", |_| fs::read_to_string(&procs).is_ok_and(|pids| pids.is_empty()));
+    let _ = node.answer(probe);
+    node.delete("evil");
+    node.end();
+}
+
 /// As many groups below its own as a container can make.
 #[test]
 fn a_container_of_many_groups_is_removed_while_others_go_on() {

@@ -6,7 +6,8 @@
  *   probe WORD            prints WORD
  *
  * attackers, none of which ends by itself
- *   freezer               freezes every other control group it can reach, new ones at once (inotify)
+ *   freezer               freezes every other control group it can reach, new ones at once (inotify), and its first
+ *                         process in a nested group of the v1 freezer
  *   frozen                freezes its own control group, v1 and v2
  *   nested COUNT          makes nested control groups: one deep chain, the rest flat
  *   deep DEPTH DIR…       makes a chain of directories
@@ -153,6 +154,12 @@ static void freeze_as_they_come(const char *tree) {
 static void freezer(void) {
     mount_groups();
     for (int n = 0; n < 4; n++) if (fork() == 0) freeze_as_they_come(n == 0 ? "/tmp/v1" : "/tmp/v2");
+    /* Itself, the first process, too: in a nested group that cgroup.kill does not thaw. */
+    mkdir("/tmp/v1/own", 0755);
+    mkdir("/tmp/v1/own/deep", 0755);
+    nap(300000); /* until a command ran */
+    put("/tmp/v1/own/deep/cgroup.procs", "0");
+    freeze_one("/tmp/v1/own/deep");
     rest();
 }
 

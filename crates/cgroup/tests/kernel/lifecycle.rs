@@ -79,6 +79,43 @@ pub(crate) fn removal_is_one_pass_in_bounded_steps() {
     assert!(!fixture.trees.contains(&fixture.path));
 }
 
+/// Deep and wide, and with names of equal hash, among which a position in a directory is ambiguous: kernfs orders names by
+/// `name_hash`, in which each "b`" counts as much as "ak".
+pub(crate) fn thaw_below_is_one_pass_in_bounded_steps() {
+    const DEEP: usize = 300;
+    const WIDE: usize = 300;
+    const STEP: usize = 20;
+    let fixture = Fixture::new("thaw-pass");
+    let group = fixture.group(&Resources::default());
+    let top = std::path::PathBuf::from(format!("/sys/fs/cgroup/freezer{}", fixture.path));
+    let mut groups = Vec::new();
+    let mut at = top.clone();
+    for _ in 0..DEEP {
+        groups.extend([at.join("a"), at.join("b")]);
+        at.push("b");
+    }
+    groups.extend((0..WIDE).flat_map(|n| [top.join(format!("w{n}")), top.join(format!("w{n}/x"))]));
+    for n in 0..64 {
+        let name: String = (0..6).map(|bit| if n >> bit & 1 == 1 { "b`" } else { "ak" }).collect();
+        groups.extend([top.join(&name), top.join(&name).join("x")]);
+    }
+    for path in &groups {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("freezer.state"), "FROZEN").unwrap();
+    }
+    let mut pass = group.thaw_below().unwrap();
+    let mut steps = 1;
+    while !pass.step(STEP).unwrap() {
+        steps += 1;
+    }
+    assert!(steps * STEP < 8 * groups.len(), "{steps} steps for {} groups", groups.len());
+    for path in &groups {
+        let frozen = fs::read_to_string(path.join("freezer.self_freezing")).unwrap();
+        assert_eq!(frozen.trim(), "0", "{}", path.display());
+    }
+    group.remove().unwrap();
+}
+
 pub(crate) fn nesting_is_limited() {
     let fixture = Fixture::new("nesting");
     let limits = Limits::default().with_nesting(Nesting { depth: 3, descendants: 5 });

@@ -44,6 +44,8 @@ const HYBRID: &[Test] = &[
     ("refused_limit_leaves_nothing", limits::refused_limit_leaves_nothing),
     ("unused_group_is_made_anew", lifecycle::unused_group_is_made_anew),
     ("kill_while_frozen_by_others", processes::kill_while_frozen_by_others),
+    ("what_is_frozen_below_dies_after_a_thaw", processes::what_is_frozen_below_dies_after_a_thaw),
+    ("thaw_below_is_one_pass_in_bounded_steps", lifecycle::thaw_below_is_one_pass_in_bounded_steps),
     ("removal_thaws_what_was_frozen_below", processes::removal_thaws_what_was_frozen_below),
     ("devices_bpf", devices::devices_bpf),
     ("pure_v2", layouts::pure_v2),

@@ -84,6 +84,28 @@ pub(crate) fn removal_thaws_what_was_frozen_below() {
     assert!(processes.into_iter().all(|process| process.wait() == 128 + 9));
 }
 
+/// The same without a removal, which a container's group has to wait with until its processes ended.
+pub(crate) fn what_is_frozen_below_dies_after_a_thaw() {
+    let fixture = Fixture::new("thaw-below");
+    let group = fixture.group(&Resources::default());
+    let processes: Vec<_> = (0..3).map(|_| run_in(&group.joiner().unwrap(), pause)).collect();
+    for (name, process) in ["a", "b/c", "b/c/d/e"].into_iter().zip(&processes) {
+        let below = format!("/sys/fs/cgroup/freezer{}/{name}", fixture.path);
+        fs::create_dir_all(&below).unwrap();
+        fs::write(format!("{below}/tasks"), process.pid.to_string()).unwrap();
+        fs::write(format!("{below}/freezer.state"), "FROZEN").unwrap();
+        while fs::read_to_string(format!("{below}/freezer.state")).unwrap().trim() != "FROZEN" {
+            rustix::thread::sched_yield();
+        }
+    }
+    group.kill().unwrap();
+    assert!(!group.is_empty().unwrap(), "is the attack one?");
+    let mut pass = group.thaw_below().expect("a v1 freezer");
+    while !pass.step(2).unwrap() {}
+    assert!(processes.into_iter().all(|process| process.wait() == 128 + 9));
+    group.remove().unwrap();
+}
+
 pub(crate) fn freeze_and_thaw() {
     let fixture = Fixture::new("freeze");
     let group = fixture.group(&Resources::default());

@@ -22,6 +22,7 @@ impl Monitor {
             if let Some(pidfd) = child.pidfd() {
                 let _ = pidfd_send_signal(pidfd, Signal::KILL);
             }
+            self.thaw_later(serial);
         }
         self.try_remove(serial);
         Ok(None)

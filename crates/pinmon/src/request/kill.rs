@@ -17,13 +17,16 @@ impl Monitor {
         }
         match &kill.target {
             Target::Container(id) => {
-                let child = self.find(id).and_then(|serial| self.containers.get(&serial));
-                let child = child.ok_or_else(|| no_container("kill", id))?;
+                let serial = self.find(id).ok_or_else(|| no_container("kill", id))?;
+                let child = self.containers.get(&serial).ok_or_else(|| no_container("kill", id))?;
                 let what = format!("kill container {id}");
                 match (kill.scope, child.pidfd(), child.group()) {
                     (KillScope::All, _, Some(group)) => signal_all(&what, group, kill.signal)?,
                     (_, Some(pidfd), _) if !child.has_ended() => signal_one(&what, pidfd, kill.signal)?,
                     _ => return Err(ended(&what)),
+                }
+                if kill.signal == libc::SIGKILL {
+                    self.thaw_later(serial);
                 }
             }
             Target::Exec(id) => {
@@ -36,6 +39,9 @@ impl Monitor {
                         let nascent = command.nascent().ok_or_else(|| ended(&what))?;
                         signal_one(&what, std::os::fd::AsFd::as_fd(&nascent.pidfd), kill.signal)?;
                     }
+                }
+                if kill.signal == libc::SIGKILL {
+                    self.thaw_later(serial);
                 }
                 self.sweep_command(serial);
             }
