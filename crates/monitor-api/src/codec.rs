@@ -177,6 +177,11 @@ impl Frame {
     pub fn new(envelope: Envelope, attachments: Attachments) -> Result<Self, CodecError> {
         Ok(Self { packet: Packet::encode(envelope, &attachments)?, attachments })
     }
+
+    /// The attached descriptors, for callers that must not close all of them.
+    pub fn into_attachments(self) -> Attachments {
+        self.attachments
+    }
 }
 
 /// The JSON, and the memfd it moved to where it is long.

@@ -19,7 +19,7 @@ use cgroup::Group;
 use container::{Nascent, Progress};
 use monitor_api::{Attachments, Event, ExecStarted, ExitStatus, Failure, Reply, Role};
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd},
     process::Signal,
 };
 
@@ -30,6 +30,7 @@ use crate::{
     monitor::Monitor,
     process::End,
     removal::Then,
+    terminal::Terminal,
     timer::Timer,
 };
 
@@ -70,7 +71,7 @@ pub(crate) struct Command {
     pub(crate) id: String,
     pub(crate) container: String,
     pub(crate) held: Held,
-    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) terminal: Option<Terminal>,
     pub(crate) warnings: Vec<String>,
     pub(crate) stage: CommandStage,
     /// Moment of [`clock::monotonic`] at which it must have come to execve.
@@ -150,7 +151,9 @@ impl Monitor {
             let Some(nascent) = command.nascent_mut() else { return };
             match nascent.advance() {
                 Ok(Progress::Pending | Progress::NamespacesMade) => return,
-                Ok(Progress::Ready { terminal }) => command.terminal = terminal,
+                Ok(Progress::Ready { terminal }) => {
+                    command.terminal = terminal.map(|master| self.terminals.closing.own(master));
+                }
                 Ok(Progress::Executed) => {
                     self.epoll.forget(nascent.sync());
                     command.stage = CommandStage::Running;
@@ -214,6 +217,7 @@ impl Monitor {
     /// It was reaped, or is not waited for any longer: its descriptors are closed, and whoever waits is answered.
     fn command_over(&mut self, serial: u64, end: End) {
         let Some(mut command) = self.commands.remove(&serial) else { return };
+        self.take_unread_terminal(command.nascent_mut());
         let before = std::mem::replace(&mut command.stage, CommandStage::Left);
         command.terminal = None;
         let (exec, container) = (command.id.clone(), command.container.clone());
@@ -294,14 +298,14 @@ impl Monitor {
 }
 
 fn started(command: &Command) -> Result<(Reply, Attachments), Failure> {
-    let duplicate = |what: &str, fd: &OwnedFd| {
+    let duplicate = |what: &str, fd: BorrowedFd<'_>| {
         let operation = || format!("exec in container {}: duplicate the {what}", command.container);
-        fd.as_fd().try_clone_to_owned().map_err(|e| system(operation(), e))
+        fd.try_clone_to_owned().map_err(|e| system(operation(), e))
     };
     let Some(nascent) = command.nascent() else { return Err(system("exec", "its process is not known any more")) };
-    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", &nascent.pidfd)?);
+    let mut attachments = Attachments::new().with(Role::Pidfd, duplicate("pidfd", nascent.pidfd.as_fd())?);
     if let Some(terminal) = &command.terminal {
-        attachments.push(Role::Terminal, duplicate("terminal", terminal)?);
+        attachments.push(Role::Terminal, duplicate("terminal", terminal.as_fd())?);
     }
     let started = ExecStarted { pid: nascent.pid.unsigned_abs(), warnings: command.warnings.clone() };
     Ok((Reply::ExecStarted(started), attachments))

@@ -43,12 +43,22 @@ pub(crate) struct Link {
     /// Whether `Hello` was said.
     pub(crate) greeted: bool,
     queue: VecDeque<Outgoing>,
+    /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be closed
+    /// everywhere else by now.
+    waited: usize,
 }
 
 impl Link {
     /// One that another program of this process had.
     pub(crate) fn restored(number: u64, connection: Connection, greeted: bool) -> Self {
-        Self { number, connection, greeted, queue: VecDeque::new() }
+        Self { number, connection, greeted, queue: VecDeque::new(), waited: 0 }
+    }
+
+    /// Takes the next frame, and whether it waited.
+    fn next(&mut self) -> Option<(Outgoing, bool)> {
+        let waited = self.waited > 0;
+        self.waited = self.waited.saturating_sub(1);
+        self.queue.pop_front().map(|next| (next, waited))
     }
 
     /// Whether the socket took all that was to be sent.
@@ -113,7 +123,7 @@ impl Monitor {
 
     /// Sends what waits, as far as the socket takes it.
     pub(crate) fn flush(&mut self) {
-        while let Some(next) = self.link.as_mut().and_then(|link| link.queue.pop_front()) {
+        while let Some((next, waited)) = self.link.as_mut().and_then(Link::next) {
             let frame = match next {
                 Outgoing::Ready(frame) => Ok(frame),
                 Outgoing::Holding { seq, serial } => match self.holding_frame(seq, serial) {
@@ -127,9 +137,22 @@ impl Monitor {
             };
             let Some(link) = &mut self.link else { return };
             let error = match frame.map(|frame| (link.connection.send_frame(&frame), frame)) {
-                Ok((Ok(()), _)) => continue,
-                Ok((Err(CodecError::WouldBlock), frame)) => return link.queue.push_front(Outgoing::Ready(frame)),
-                Ok((Err(error), _)) | Err(error) => error,
+                Ok((Ok(()), frame)) => {
+                    if waited {
+                        self.terminals.release(frame.into_attachments());
+                    }
+                    continue;
+                }
+                Ok((Err(CodecError::WouldBlock), frame)) => {
+                    link.queue.push_front(Outgoing::Ready(frame));
+                    link.waited = link.queue.len();
+                    return;
+                }
+                Ok((Err(error), frame)) => {
+                    self.terminals.release(frame.into_attachments());
+                    error
+                }
+                Err(error) => error,
             };
             if !matches!(error, CodecError::Closed) {
                 eprintln!("pinmon: send to the daemon: {error}: connection closed");
@@ -159,13 +182,18 @@ impl Monitor {
             eprintln!("pinmon: watch the daemon's connection: {error}");
             return;
         }
-        self.link = Some(Link { number: self.links, connection, greeted: false, queue: VecDeque::new() });
+        self.link = Some(Link { number: self.links, connection, greeted: false, queue: VecDeque::new(), waited: 0 });
     }
 
     /// Forgets the daemon. Commands it ran end: nobody is left to feed, bound or await them.
     pub(crate) fn disconnect(&mut self) {
         if let Some(link) = self.link.take() {
             self.epoll.forget(&link.connection);
+            for frame in link.queue {
+                if let Outgoing::Ready(frame) = frame {
+                    self.terminals.release(frame.into_attachments());
+                }
+            }
             self.end_commands();
         }
     }

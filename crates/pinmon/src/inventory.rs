@@ -48,7 +48,7 @@ impl Monitor {
 
 /// As in `Adopt`.
 fn descriptors(child: &Child) -> Vec<(Role, BorrowedFd<'_>)> {
-    let stream = |kind| child.output.stream(kind).filter(|_| child.output.terminal().is_none()).map(|s| s.fd.as_fd());
+    let stream = |kind| child.output.stream(kind).filter(|_| child.output.terminal().is_none()).map(|s| s.file.as_fd());
     let list = [
         (Role::Pidfd, child.pidfd()),
         (Role::Sync, child.nascent().map(container::Nascent::sync)),

@@ -10,6 +10,7 @@
 //!                                              ├─▶ hooks.rs                programs of the node, run by a child
 //!                                              ├─▶ drain.rs                the end of a container's output
 //!                                              ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other processes
+//!                                              ├─▶ terminal.rs             masters, and who closes them
 //!                                              ├─▶ upgrade.rs              another program in this process
 //!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
 //! ```
@@ -45,6 +46,7 @@ mod request;
 mod serve;
 mod setup;
 mod stream;
+mod terminal;
 mod thaw;
 mod timer;
 mod token;

@@ -20,6 +20,7 @@ use crate::{
     programs::Programs,
     removal::Job,
     request::Maker,
+    terminal::Terminals,
     thaw::Thaws,
     timer::{Timer, Timers},
     token::Token,
@@ -39,6 +40,7 @@ pub(crate) struct Monitor {
     pub(crate) journals: Journals,
     pub(crate) writers: Writers,
     pub(crate) programs: Programs,
+    pub(crate) terminals: Terminals,
     pub(crate) timers: Timers,
     pub(crate) link: Option<Link>,
     /// How many connections there were.
@@ -80,10 +82,12 @@ impl Monitor {
             }
             self.remove_some();
             self.thaw_some();
+            self.close_terminals();
             self.try_upgrade();
         }
         self.flush();
         self.kill_writers();
+        self.close_terminals();
         Ok(())
     }
 
@@ -128,7 +132,7 @@ impl Monitor {
             Timer::Command(serial) => self.command_due(serial),
             Timer::Maker(serial) => self.maker_due(serial),
             // Looked at after every round of events.
-            Timer::Upgrade => {}
+            Timer::Upgrade | Timer::Terminals => {}
         }
     }
 

@@ -14,6 +14,7 @@ use crate::{
     log::sink::Loss,
     log_writer::order::{Add, End, Order},
     stream::StreamKind,
+    terminal::{Closing, Terminal},
 };
 
 /// Device number of the file system that a log is on; `None`: there is no log.
@@ -23,8 +24,35 @@ pub(crate) type Place = Option<u64>;
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
-    pub(crate) fd: OwnedFd,
-    pub(crate) terminal: bool,
+    pub(crate) file: StreamFile,
+}
+
+/// Where output comes from.
+#[derive(Debug)]
+pub(crate) enum StreamFile {
+    Fifo(OwnedFd),
+    Terminal(Terminal),
+}
+
+impl StreamFile {
+    /// Of a descriptor that is one of the two.
+    pub(crate) fn new(file: OwnedFd, terminal: bool, closing: &Closing) -> Self {
+        if terminal { Self::Terminal(closing.own(file)) } else { Self::Fifo(file) }
+    }
+
+    /// The master side, where it is a terminal.
+    pub(crate) fn terminal(&self) -> Option<&Terminal> {
+        if let Self::Terminal(terminal) = self { Some(terminal) } else { None }
+    }
+}
+
+impl AsFd for StreamFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Fifo(file) => file.as_fd(),
+            Self::Terminal(terminal) => terminal.as_fd(),
+        }
+    }
 }
 
 /// A pipe of an attached client.
@@ -77,11 +105,12 @@ impl Output {
     }
 
     /// Adds a stream: non-blocking, a FIFO or a terminal's master side.
-    pub(crate) fn add(&mut self, kind: StreamKind, fd: OwnedFd) -> std::io::Result<()> {
-        let flags = rustix::fs::fcntl_getfl(&fd)?;
-        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+    pub(crate) fn add(&mut self, kind: StreamKind, fd: OwnedFd, closing: &Closing) -> std::io::Result<()> {
         let terminal = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Fifo;
-        self.streams.push(Stream { kind, fd, terminal });
+        let file = StreamFile::new(fd, terminal, closing);
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+        self.streams.push(Stream { kind, file });
         Ok(())
     }
 
@@ -91,8 +120,8 @@ impl Output {
     }
 
     /// The master side, where it is a terminal.
-    pub(crate) fn terminal(&self) -> Option<&OwnedFd> {
-        self.streams.iter().find(|stream| stream.terminal).map(|stream| &stream.fd)
+    pub(crate) fn terminal(&self) -> Option<&Terminal> {
+        self.streams.iter().find_map(|stream| stream.file.terminal())
     }
 
     /// Adds a client's pipe under a free number; `false`: there are too many.
@@ -148,13 +177,13 @@ impl Output {
                 serial,
                 container: container.to_owned(),
                 line_max: self.line_max,
-                streams: self.streams.iter().map(|stream| (stream.kind, stream.terminal)).collect(),
+                streams: self.streams.iter().map(|stream| (stream.kind, stream.file.terminal().is_some())).collect(),
                 log: log.is_some(),
                 loss: self.loss.clone(),
                 recover: self.recover.clone(),
                 end: End::Open,
             };
-            let files = self.streams.iter().map(|stream| stream.fd.as_fd()).chain(log).collect();
+            let files = self.streams.iter().map(|stream| stream.file.as_fd()).chain(log).collect();
             return Some((Order::Add(add), files));
         }
         if let Some(tap) = self.taps.iter().find(|tap| !tap.sent) {

@@ -41,6 +41,9 @@ impl Monitor {
     }
 
     fn reaped(&mut self, pid: i32, end: End) {
+        if self.terminals.reaped(pid) {
+            return;
+        }
         let of_pid = |child: &crate::child::Child| child.pid == pid && !child.has_ended();
         if let Some(serial) = self.containers.iter().find(|(_, child)| of_pid(child)).map(|(serial, _)| *serial) {
             // It may have come to execve and to its end since all were heard.

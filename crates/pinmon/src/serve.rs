@@ -14,8 +14,8 @@ use rustix::{
 use syscall::{inherited, signal_fd::SignalFd};
 
 use crate::{
-    epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, thaw::Thaws,
-    timer::Timers, writers::Writers,
+    epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, terminal::Terminals,
+    thaw::Thaws, timer::Timers, writers::Writers,
 };
 
 /// The first descriptor that is not a standard stream; the listener's place.
@@ -47,6 +47,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         journals,
         writers: Writers::default(),
         programs: Programs::default(),
+        terminals: Terminals::default(),
         timers: Timers::default(),
         link: None,
         links: 0,

@@ -119,7 +119,7 @@ impl Monitor {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         let Stage::Setting(nascent, asked) = child.change() else { return };
         if let Some(terminal) = terminal
-            && let Err(error) = child.output.add(StreamKind::Stdout, terminal)
+            && let Err(error) = child.output.add(StreamKind::Stdout, terminal, &self.terminals.closing)
         {
             eprintln!("pinmon: terminal of container {}: {error}", child.id);
         }
@@ -218,6 +218,8 @@ impl Monitor {
             _ => return,
         };
         child.output.close();
+        let mut nascent = nascent;
+        self.take_unread_terminal(Some(&mut nascent));
         child.keep(nascent);
         self.give_up_hooks(serial);
         let mut answers: Vec<_> = asked.map(|asked| (asked, Err(failure))).into_iter().collect();

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     Upgrade,
     /// Log writers are missing, or not needed.
     Writers,
+    /// Masters of terminals are to be closed for which no process could be made.
+    Terminals,
     /// A `ReopenLog` had its time (container).
     Reopen(u64),
 }

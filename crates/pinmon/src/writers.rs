@@ -25,7 +25,7 @@ use crate::{
     clock,
     log_writer::{self, Start, line::Line, order::Order},
     monitor::Monitor,
-    output::{Output, Place},
+    output::{Output, Place, Stream},
     timer::Timer,
     token::Token,
 };
@@ -66,6 +66,8 @@ pub(crate) struct Writers {
     resting: BTreeMap<Place, Duration>,
     /// Output of containers that were deleted before it was in their logs, by serial, with their ids.
     pub(crate) orphans: BTreeMap<u64, (String, Output)>,
+    /// Terminals of outputs that a writer is told to give up, by serial: it has copies until it says so, or died.
+    forgotten: BTreeMap<u64, (Place, Vec<Stream>)>,
 }
 
 impl Writer {

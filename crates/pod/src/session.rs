@@ -1,6 +1,7 @@
 //! Streams of a command or an attached container.
 
 mod stream;
+mod terminal;
 
 use std::{
     sync::{Arc, Weak},
@@ -8,7 +9,7 @@ use std::{
 };
 
 use cgroup::Group;
-use rustix::{fd::OwnedFd, termios::Winsize};
+use rustix::termios::Winsize;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -23,6 +24,7 @@ use crate::{
 };
 
 pub(crate) use stream::{Attached, Input, Output, TerminalStream};
+pub(crate) use terminal::{Terminal, close as close_terminal};
 
 /// Where an exit code cannot be known.
 const UNKNOWN: i32 = 255;
@@ -43,7 +45,7 @@ pub struct Session {
 #[derive(Clone)]
 pub struct SessionControl {
     target: End,
-    terminal: Option<Arc<OwnedFd>>,
+    terminal: Option<Arc<Terminal>>,
 }
 
 /// Whose end is waited for.
@@ -170,11 +172,11 @@ async fn by_group(
 }
 
 impl SessionControl {
-    pub(crate) fn command(command: Command, terminal: Option<OwnedFd>) -> Self {
+    pub(crate) fn command(command: Command, terminal: Option<Terminal>) -> Self {
         Self { target: End::Command(Arc::new(command)), terminal: terminal.map(Arc::new) }
     }
 
-    pub(crate) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, terminal: Option<OwnedFd>) -> Self {
+    pub(crate) fn container(watch: watch::Receiver<Arc<ContainerRecord>>, terminal: Option<Terminal>) -> Self {
         Self { target: End::Container(watch), terminal: terminal.map(Arc::new) }
     }
 
@@ -183,7 +185,7 @@ impl SessionControl {
     /// # Errors
     /// The kernel's, when the terminal is gone.
     pub async fn resize(&self, columns: u16, rows: u16) -> Result<(), Error> {
-        let Some(terminal) = &self.terminal else { return Ok(()) };
+        let Some(terminal) = self.terminal.as_ref().and_then(|terminal| terminal.master()) else { return Ok(()) };
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(terminal, size).map_err(failed("resize the terminal"))
     }

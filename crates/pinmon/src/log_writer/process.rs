@@ -121,7 +121,8 @@ impl LogWriter<'_> {
                 if let Some(mut feed) = self.feeds.remove(&serial) {
                     feed.forget(&self.epoll);
                 }
-                Ok(())
+                // The monitor keeps terminals until then, so that this process is not the last to close them.
+                self.report(&Report::Drained { serial })
             }
         }
     }

@@ -26,7 +26,8 @@ impl Monitor {
         }
         self.check_new(&holding.id)?;
         let what = format!("adopt container {}", holding.id);
-        let mut output = output(holding.log, attachments).map_err(|e| system(format!("{what}: its output"), e))?;
+        let mut output = output(holding.log, attachments, &self.terminals.closing)
+            .map_err(|e| system(format!("{what}: its output"), e))?;
         if let Some(place) = self.journals.place_of(&holding.id) {
             // Its last batch must be recovered before anything else of it is moved: by the same process.
             output.place = place;

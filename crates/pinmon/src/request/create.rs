@@ -19,6 +19,7 @@ use crate::{
     programs::Filter,
     setup::SETUP_DEADLINE,
     stream::StreamKind,
+    terminal::Closing,
     timer::Timer,
     token::Token,
 };
@@ -36,7 +37,8 @@ impl Monitor {
         let Create { container: id, sandbox, mut spec, log, bundle } = create;
         self.check_new(&id)?;
         let what = format!("create container {id}");
-        let output = output(log, &mut attachments).map_err(|e| system(format!("{what}: prepare its output"), e))?;
+        let output = output(log, &mut attachments, &self.terminals.closing)
+            .map_err(|e| system(format!("{what}: prepare its output"), e))?;
         let stdin = attachments.take(Role::StdinHold);
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
         let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
@@ -149,7 +151,7 @@ impl Monitor {
 }
 
 /// The monitor's ends of the container's output, and its log.
-pub(super) fn output(log: LogOptions, attachments: &mut Attachments) -> std::io::Result<Output> {
+pub(super) fn output(log: LogOptions, attachments: &mut Attachments, closing: &Closing) -> std::io::Result<Output> {
     let line_max = (log.line_max as usize).clamp(LINE_MIN, BATCH - 1);
     let mut output = Output::new(attachments.take(Role::Log), line_max);
     for (role, kind) in [
@@ -158,7 +160,7 @@ pub(super) fn output(log: LogOptions, attachments: &mut Attachments) -> std::io:
         (Role::Terminal, StreamKind::Stdout),
     ] {
         if let Some(fd) = attachments.take(role) {
-            output.add(kind, fd)?;
+            output.add(kind, fd, closing)?;
         }
     }
     Ok(output)

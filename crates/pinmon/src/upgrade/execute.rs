@@ -46,7 +46,8 @@ impl Monitor {
     fn execute(&mut self, pending: &Pending) -> String {
         self.kill_writers();
         let journal = self.journals.placeholder();
-        let Saved { state, files } = self.save(pending.asked, journal);
+        let closing = self.terminals.waiting();
+        let Saved { state, files } = self.save(pending.asked, journal, &closing);
         let attempt = || -> Result<std::convert::Infallible, String> {
             let state = write(&state)?;
             check(&pending.program, &state)?;

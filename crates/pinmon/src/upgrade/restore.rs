@@ -29,10 +29,11 @@ use crate::{
     log::sink::Loss,
     log_writer::order::End,
     monitor::Monitor,
-    output::{Output, Stream},
+    output::{Output, Stream, StreamFile},
     process::in_user_namespace,
     programs::{Filter, Programs},
     serve,
+    terminal::{Closing, Terminals},
     thaw::Thaws,
     timer::Timers,
     token::Token,
@@ -87,6 +88,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         journals,
         writers: Writers::default(),
         programs,
+        terminals: Terminals::default(),
         timers: Timers::default(),
         link: state.link.as_ref().map(|saved| link(saved, from)).transpose()?,
         links: state.links,
@@ -103,18 +105,21 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         upgrade: None,
         trees,
     };
-    let State { asked, containers, orphans, commands, kept, timers, .. } = state;
+    let State { asked, containers, orphans, commands, kept, timers, closing, .. } = state;
+    for number in closing {
+        drop(monitor.terminals.closing.own(own(number)?));
+    }
     timers.into_iter().for_each(|(at, timer)| monitor.timers.at(at, timer));
     for (key, files) in kept {
         monitor.kept.insert(key, files.into_iter().map(own).collect::<Result<_, _>>()?);
     }
     for saved in containers {
         let serial = saved.serial;
-        let child = child(saved, &monitor.trees, &filters, from)?;
+        let child = child(saved, &monitor, &filters, from)?;
         monitor.containers.insert(serial, child);
     }
     for saved in orphans {
-        let mut output = output(saved.output, from)?;
+        let mut output = output(saved.output, &monitor.terminals.closing, from)?;
         output.end(End::Final);
         monitor.writers.orphans.insert(saved.serial, (saved.id, output));
     }
@@ -204,14 +209,16 @@ fn link(saved: &state::Link, from: Originals) -> Result<Link, String> {
 
 fn child(
     saved: state::Container,
-    trees: &Hierarchies,
+    monitor: &Monitor,
     filters: &[Rc<seccomp::Program>],
     from: Originals,
 ) -> Result<Child, String> {
     let own = |number| from.own(number);
     let what = format!("take over container {}", saved.id);
     let group = match saved.grouped {
-        true => Some(during(&what, GroupPath::parse(&saved.cgroup).and_then(|path| Group::open(trees, &path)))),
+        true => {
+            Some(during(&what, GroupPath::parse(&saved.cgroup).and_then(|path| Group::open(&monitor.trees, &path))))
+        }
         false => None,
     };
     // The group of one that ended may have been taken away by whoever owns its parent.
@@ -237,7 +244,7 @@ fn child(
             Filter::Known(Some(Rc::clone(program)))
         }
     };
-    let mut output = output(saved.output, from)?;
+    let mut output = output(saved.output, &monitor.terminals.closing, from)?;
     match stage {
         Stage::Draining(_) => output.end(End::Ended),
         Stage::Exited(_) => output.end(End::Final),
@@ -266,13 +273,13 @@ fn child(
     })
 }
 
-fn output(saved: state::Output, from: Originals) -> Result<Output, String> {
+fn output(saved: state::Output, closing: &Closing, from: Originals) -> Result<Output, String> {
     let own = |number| from.own(number);
     let state::Sink { file, total, unwritten, tell_at } = saved.sink;
     let mut output = Output::new(file.map(own).transpose()?, saved.line_max);
     output.loss = Loss { total, unwritten, tell_at };
     for state::Stream { kind, fd, terminal, .. } in saved.streams {
-        output.streams.push(Stream { kind, fd: own(fd)?, terminal });
+        output.streams.push(Stream { kind, file: StreamFile::new(own(fd)?, terminal, closing) });
     }
     for state::Tap { number, kind, pipe } in saved.taps {
         output.restore_tap(number, kind, own(pipe)?);
@@ -302,7 +309,7 @@ fn command(saved: &state::Command, monitor: &Monitor, from: Originals) -> Result
         deadline: Duration::ZERO,
         id: saved.id.clone(),
         container: saved.container.clone(),
-        terminal: saved.terminal.map(own).transpose()?,
+        terminal: saved.terminal.map(own).transpose()?.map(|master| monitor.terminals.closing.own(master)),
         warnings: saved.warnings.clone(),
         stage: if saved.left { CommandStage::Left } else { CommandStage::Running },
         failure: None,

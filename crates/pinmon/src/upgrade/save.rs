@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::state::{self, FORMAT, Head, Number, State};
 use crate::{
@@ -41,7 +41,7 @@ impl Monitor {
     }
 
     /// All that is held. Only while nothing is [`Monitor::unsettled`].
-    pub(super) fn save(&self, asked: Asked, journal: String) -> Saved<'_> {
+    pub(super) fn save<'a>(&'a self, asked: Asked, journal: String, closing: &'a [Rc<OwnedFd>]) -> Saved<'a> {
         let mut files = Files::default();
         let mut programs = Vec::new();
         let containers =
@@ -81,6 +81,7 @@ impl Monitor {
             orphans,
             commands,
             kept,
+            closing: closing.iter().map(|master| files.add(&**master)).collect(),
             timers: self.timers.all().collect(),
         };
         state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
@@ -164,8 +165,8 @@ fn filter(filter: &Filter, programs: &mut Vec<Rc<seccomp::Program>>) -> state::F
 fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
     let streams = output.streams.iter().map(|stream| state::Stream {
         kind: stream.kind,
-        fd: files.add(&stream.fd),
-        terminal: stream.terminal,
+        fd: files.add(&stream.file),
+        terminal: stream.file.terminal().is_some(),
         ended: false,
         looks: 0,
         resting: false,

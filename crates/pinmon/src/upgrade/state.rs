@@ -55,6 +55,9 @@ pub(super) struct State {
     pub(super) orphans: Vec<Orphan>,
     pub(super) commands: Vec<Command>,
     pub(super) kept: Vec<(String, Vec<Number>)>,
+    /// Masters of terminals that are to be closed; see `terminal.rs`.
+    #[serde(default)]
+    pub(super) closing: Vec<Number>,
     pub(super) timers: Vec<(Duration, Timer)>,
 }
 

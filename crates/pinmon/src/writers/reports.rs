@@ -41,6 +41,9 @@ impl Monitor {
         | Report::Lost { serial, .. }
         | Report::Drained { serial }) = report;
         let Self { containers, writers, journals, .. } = self;
+        if writers.forgotten.remove(&serial).is_some() {
+            return;
+        }
         let Some((id, output)) = find(containers, &mut writers.orphans, serial) else { return };
         match report {
             Report::Recovered { failed, .. } => journals.recovered(id, std::mem::take(&mut output.recover), failed),

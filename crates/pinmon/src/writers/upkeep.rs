@@ -38,6 +38,7 @@ impl Monitor {
         self.take_reports(place);
         let Some(writer) = self.writers.list.remove(&place) else { return true };
         self.epoll.forget(&writer.line);
+        self.writers.forgotten.retain(|_, (of, _)| *of != place);
         let how = end.signal.map_or_else(|| format!("code {:?}", end.code), |signal| format!("signal {signal}"));
         eprintln!("pinmon: the log writer of {} ended ({how}): started again", name(place));
         self.journals.retire(&writer.journal);
@@ -80,6 +81,8 @@ impl Monitor {
                 eprintln!("pinmon: output of container {id}, which was deleted, is given up: its log hangs");
                 if let Some(writer) = self.writers.list.get_mut(&lost.place) {
                     writer.forget.push(oldest);
+                    let terminals = lost.streams.into_iter().filter(|stream| stream.file.terminal().is_some());
+                    self.writers.forgotten.insert(oldest, (lost.place, terminals.collect()));
                 }
             }
             self.writers.orphans.insert(serial, (id, output));
@@ -112,6 +115,7 @@ impl Monitor {
         let over: Vec<Place> = writers.list.iter().filter(over).map(|(place, _)| *place).collect();
         for place in over {
             if let Some(writer) = writers.list.remove(&place) {
+                writers.forgotten.retain(|_, (of, _)| *of != place);
                 self.epoll.forget(&writer.line);
                 // It ends when its socket is closed, here.
                 writers.ending.push((writer.pid, writer.journal));
@@ -136,6 +140,7 @@ impl Monitor {
     /// Kills all writers, so that another program can start its own. What was on its way is in their journals.
     pub(crate) fn kill_writers(&mut self) {
         let writers: Vec<Writer> = std::mem::take(&mut self.writers.list).into_values().collect();
+        self.writers.forgotten.clear();
         for writer in &writers {
             self.epoll.forget(&writer.line);
             let _ = pidfd_send_signal(&writer.pidfd, Signal::KILL);

@@ -10,7 +10,7 @@ use crate::{
     Error, Session,
     engine::Inner,
     error::failed,
-    session::{Attached, Input, Output, SessionControl, TerminalStream},
+    session::{Attached, Input, Output, SessionControl, Terminal, TerminalStream},
     state::Kind,
 };
 
@@ -22,7 +22,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         return Err(told(Error::state("it does not run")));
     }
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
-    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(told)?;
+    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(told)?.map(Terminal::new);
     let mut pipes = Attachments::new();
     let mut output = |wanted: bool, role: Role| {
         if !wanted {
@@ -36,10 +36,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
     let stderr = output(request.stderr && !config.tty, Role::Stderr)?;
     let stdin = match (request.stdin && config.stdin, &terminal) {
         (false, _) => None,
-        (true, Some(terminal)) => {
-            let terminal = terminal.try_clone().map_err(failed("duplicate a terminal"))?;
-            Some(Input::Terminal(TerminalStream::pair(terminal)?.1))
-        }
+        (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let folder = engine.records.folder(Kind::Container, container.id());
             Some(Input::pipe(stdio::open_stdin(&folder).map_err(told)?)?)

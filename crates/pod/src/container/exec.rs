@@ -16,7 +16,7 @@ use crate::{
     engine::Inner,
     error::failed,
     identifier, orphans, process,
-    session::{self, Attached, Command, Input, Output, SessionControl, TerminalStream},
+    session::{self, Attached, Command, Input, Output, SessionControl, Terminal, TerminalStream},
 };
 
 /// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the kernel,
@@ -32,7 +32,7 @@ pub(crate) struct Running {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
     pub(crate) stderr: Option<OwnedFd>,
-    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) terminal: Option<Terminal>,
 }
 
 /// Runs it and hands its streams out.
@@ -43,7 +43,7 @@ pub(crate) async fn exec(engine: &Arc<Inner>, id: &str, request: ExecRequest) ->
     let input = |input| Box::new(Attached::new(input, None)) as _;
     let (stdin, stdout, stderr, master) = match running.terminal {
         Some(terminal) => {
-            let resize = terminal.try_clone().map_err(failed("duplicate a terminal"))?;
+            let resize = terminal.duplicate()?;
             let (reader, writer) = TerminalStream::pair(terminal)?;
             (Some(Input::Terminal(writer)), Some(Output::Terminal(reader)), None, Some(resize))
         }

@@ -9,7 +9,7 @@ use std::{
 
 use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOptions, Request, Role};
 
-use crate::{Error, error::failed};
+use crate::{Error, error::failed, session::close_terminal};
 
 /// What a monitor held when this process came, and nobody asked for yet.
 #[derive(Debug, Default)]
@@ -56,6 +56,15 @@ impl Held {
         Self { holding, files: files.into_iter().collect(), awaited: false, pending: false }
     }
 
+    /// Closes what is not needed any longer.
+    fn retain(&mut self, needed: impl Fn(Role) -> bool) {
+        for (role, file) in self.files.extract_if(.., |(role, _)| !needed(*role)) {
+            if role == Role::Terminal {
+                close_terminal(file);
+            }
+        }
+    }
+
     /// What to say to a monitor that does not know it.
     pub(super) fn adoption(&self) -> Result<(Request, Attachments), Error> {
         let id = &self.holding.id;
@@ -77,6 +86,12 @@ impl Held {
             hooks: None,
             user_namespace: None,
         }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.retain(|_| false);
     }
 }
 
@@ -122,7 +137,7 @@ impl Custody {
     pub(crate) fn started(&self, id: &str) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.holding.state = HoldingState::Running;
-            held.files.retain(|(role, _)| *role != Role::Sync);
+            held.retain(|role| role != Role::Sync);
         }
     }
 
@@ -130,7 +145,8 @@ impl Custody {
     pub(crate) fn exited(&self, id: &str, status: &ExitStatus) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.holding.state = HoldingState::Exited(status.clone());
-            held.files.retain(|(role, _)| *role == Role::Pidfd || (held.pending && OUTPUT.contains(role)));
+            let pending = held.pending;
+            held.retain(|role| role == Role::Pidfd || (pending && OUTPUT.contains(&role)));
         }
     }
 
@@ -145,14 +161,14 @@ impl Custody {
     pub(crate) fn drained(&self, id: &str) {
         if let Some(held) = self.lock().objects.get_mut(id) {
             held.pending = false;
-            held.files.retain(|(role, _)| *role == Role::Pidfd);
+            held.retain(|role| role == Role::Pidfd);
         }
     }
 
     /// Another file in place of the one of this role, or none.
     pub(crate) fn replace(&self, id: &str, role: Role, file: Option<OwnedFd>) {
         if let Some(held) = self.lock().objects.get_mut(id) {
-            held.files.retain(|(of, _)| *of != role);
+            held.retain(|of| of != role);
             held.files.extend(file.map(|file| (role, file)));
         }
     }

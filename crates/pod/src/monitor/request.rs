@@ -14,7 +14,7 @@ use rustix::fd::OwnedFd;
 use tokio::sync::oneshot;
 
 use super::{Held, Monitor, link::unexpected, supervisor::see_off};
-use crate::{Error, ErrorKind, container::log_file, error::failed, process, sandbox::Owned};
+use crate::{Error, ErrorKind, container::log_file, error::failed, process, sandbox::Owned, session::Terminal};
 
 /// How often a request that may be repeated is, when the monitor dies under it.
 const REPEATS: usize = 3;
@@ -134,7 +134,7 @@ impl Monitor {
         &self,
         exec: Exec,
         attachments: Attachments,
-    ) -> Result<(ExecWait, Option<OwnedFd>, Vec<String>), Error> {
+    ) -> Result<(ExecWait, Option<Terminal>, Vec<String>), Error> {
         let id = exec.exec.clone();
         let (sender, exited) = oneshot::channel();
         let link = self.link().await?;
@@ -147,7 +147,7 @@ impl Monitor {
         let started = outcome.and_then(|(reply, mut files)| {
             let Reply::ExecStarted(started) = reply else { return Err(unexpected("Exec", &reply)) };
             let pidfd = files.take(Role::Pidfd).ok_or_else(|| missing("Exec", "pidfd"))?;
-            Ok((ExecWait { pidfd, exited }, files.take(Role::Terminal), started.warnings))
+            Ok((ExecWait { pidfd, exited }, files.take(Role::Terminal).map(Terminal::new), started.warnings))
         });
         if started.is_err() {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);

@@ -7,13 +7,21 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use rustix::{fd::OwnedFd, io::Errno};
+use rustix::{
+    fd::{BorrowedFd, OwnedFd},
+    io::Errno,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
     net::unix::pipe,
 };
 
+use super::Terminal;
 use crate::{Error, engine::Inner, error::failed, watched::watch};
+
+fn closed() -> Error {
+    Error::state("its terminal is closed")
+}
 
 /// What a process reads from.
 pub(crate) enum Input {
@@ -67,22 +75,27 @@ impl AsyncWrite for Input {
 
 /// The master side of a terminal, shared by a reader and a writer.
 #[derive(Clone)]
-pub(crate) struct TerminalStream(Arc<AsyncFd<OwnedFd>>);
+pub(crate) struct TerminalStream(Arc<AsyncFd<Terminal>>);
 
 impl TerminalStream {
     /// Reader and writer.
-    pub(crate) fn pair(terminal: OwnedFd) -> Result<(Self, Self), Error> {
-        rustix::io::ioctl_fionbio(&terminal, true).map_err(failed("make a terminal non-blocking"))?;
+    pub(crate) fn pair(terminal: Terminal) -> Result<(Self, Self), Error> {
+        rustix::io::ioctl_fionbio(terminal.master().ok_or_else(closed)?, true)
+            .map_err(failed("make a terminal non-blocking"))?;
         let stream = Self(Arc::new(
             watch(terminal, Interest::READABLE | Interest::WRITABLE).map_err(failed("watch a terminal"))?,
         ));
         Ok((stream.clone(), stream))
     }
 
+    fn master(&self) -> io::Result<BorrowedFd<'_>> {
+        self.0.get_ref().master().ok_or_else(|| Errno::BADF.into())
+    }
+
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.0.poll_read_ready(context))?;
-            match rustix::io::read(self.0.get_ref(), buffer.initialize_unfilled()) {
+            match rustix::io::read(self.master()?, buffer.initialize_unfilled()) {
                 Ok(n) => {
                     buffer.advance(n);
                     return Poll::Ready(Ok(()));
@@ -99,7 +112,7 @@ impl TerminalStream {
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.0.poll_write_ready(context))?;
-            match rustix::io::write(self.0.get_ref(), bytes) {
+            match rustix::io::write(self.master()?, bytes) {
                 Err(Errno::AGAIN) => guard.clear_ready(),
                 Err(Errno::INTR) => {}
                 result => return Poll::Ready(result.map_err(Into::into)),

@@ -1,0 +1,168 @@
+//! Master sides of terminals. This process never is the last one to close a master.
+//!
+//! The last close hangs the terminal up (`__tty_hangup`) and waits, uninterruptibly and without a limit, for every process
+//! that is inside read(2) or write(2) on the slave. A process whose buffer cannot be paged in, because a FUSE server or a
+//! holder of userfaultfd(2) does not answer, stays there for as long as it likes. So masters are closed by other processes:
+//!
+//! ```text
+//!  Terminal dropped ──▶ Closing (queue) ──end of the turn──▶ clone: closer, with a copy of the master
+//!                          │ no closer can be made: stays open,  │ waits until the monitor closed its own
+//!                          │ retried by Timer::Terminals         │ GRACE later: exits, and hangs where the kernel waits
+//!                          └─────────────────────────────────────┘
+//! ```
+//!
+//! A closer that hangs ends as soon as the process it waits for is gone. Its kill, its reaping and its number
+//! ([`CLOSERS_MAX`]) hold up nobody.
+
+use std::{cell::RefCell, collections::BTreeSet, io, rc::Rc, thread, time::Duration};
+
+use container::{Nascent, Progress};
+use monitor_api::{Attachments, Role};
+use rustix::{
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::{DumpableBehavior, set_dumpable_behavior},
+};
+use syscall::clone::Clone3;
+
+use crate::{clock, monitor::Monitor, timer::Timer};
+
+/// Most closers at a time. When all of them hang, further masters stay open.
+const CLOSERS_MAX: usize = 64;
+/// How long a closer keeps its copy after the monitor closed its own: another clone of the monitor that has not closed what
+/// it inherited yet must not be the last either.
+const GRACE: Duration = Duration::from_millis(100);
+/// How long after a closer could not be cloned the next try is.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Masters that are to be closed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closing(Rc<RefCell<Vec<Rc<OwnedFd>>>>);
+
+/// A master, which goes to [`Closing`] when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    master: Rc<OwnedFd>,
+    closing: Closing,
+}
+
+impl Closing {
+    /// Takes ownership of a master.
+    pub(crate) fn own(&self, master: OwnedFd) -> Terminal {
+        Terminal { master: Rc::new(master), closing: self.clone() }
+    }
+
+    /// Masters that are still open.
+    fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    fn put(&self, master: Rc<OwnedFd>) {
+        self.0.borrow_mut().push(master);
+    }
+
+    fn take(&self) -> Option<Rc<OwnedFd>> {
+        self.0.borrow_mut().pop()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.closing.put(Rc::clone(&self.master));
+    }
+}
+
+impl AsFd for Terminal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.master.as_fd()
+    }
+}
+
+/// The monitor's part: see the head of this file.
+#[derive(Debug, Default)]
+pub(crate) struct Terminals {
+    pub(crate) closing: Closing,
+    /// Process ids of closers that were not reaped yet.
+    closers: BTreeSet<i32>,
+    /// When cloning is tried again after it failed.
+    retry_at: Option<Duration>,
+}
+
+impl Terminals {
+    /// Closes descriptors that waited for the daemon: a record that holds the same terminal may be gone by now.
+    pub(crate) fn release(&self, attachments: Attachments) {
+        for (_, master) in attachments.into_iter().filter(|(role, _)| *role == Role::Terminal) {
+            drop(self.closing.own(master));
+        }
+    }
+
+    /// For a program that takes over: masters that no closer was made for.
+    pub(crate) fn waiting(&self) -> Vec<Rc<OwnedFd>> {
+        self.closing.0.borrow().clone()
+    }
+
+    /// A child was reaped; whether it was a closer.
+    pub(crate) fn reaped(&mut self, pid: i32) -> bool {
+        self.closers.remove(&pid)
+    }
+}
+
+impl Monitor {
+    /// A process that is given up may have sent its terminal and nobody read the message: the master must not be closed with
+    /// the socket.
+    pub(crate) fn take_unread_terminal(&self, nascent: Option<&mut Nascent>) {
+        let Some(nascent) = nascent else { return };
+        while let Ok(Progress::Ready { terminal }) = nascent.advance() {
+            drop(terminal.map(|master| self.terminals.closing.own(master)));
+        }
+    }
+
+    /// Has all masters closed that are not needed any longer, as far as there may be closers.
+    pub(crate) fn close_terminals(&mut self) {
+        if self.terminals.closing.len() == 0 {
+            return;
+        }
+        if self.terminals.retry_at.is_some_and(|at| at > clock::monotonic()) {
+            return;
+        }
+        self.terminals.retry_at = None;
+        while self.terminals.closers.len() < CLOSERS_MAX {
+            let Some(master) = self.terminals.closing.take() else { return };
+            match clone_closer(&master) {
+                Ok((pid, gate)) => {
+                    self.terminals.closers.insert(pid);
+                    // In this order: the closer waits for the end of file.
+                    drop(master);
+                    drop(gate);
+                }
+                Err(error) => {
+                    eprintln!("pinmon: start a process that closes a terminal: {error}: left open for now");
+                    self.terminals.closing.put(master);
+                    self.terminals.retry_at = Some(clock::monotonic() + RETRY);
+                    return self.timers.after(RETRY, Timer::Terminals);
+                }
+            }
+        }
+    }
+}
+
+/// Clones a process that holds a master until the returned write end is closed, and closes it then.
+fn clone_closer(master: &Rc<OwnedFd>) -> io::Result<(i32, OwnedFd)> {
+    let (gate, held) = pipe_with(PipeFlags::CLOEXEC)?;
+    let child = Clone3::default().fork(|| close(master.as_fd(), gate.as_fd()))?;
+    Ok((child.pid, held))
+}
+
+/// The whole life of a closer; its exit code.
+fn close(master: BorrowedFd<'_>, gate: BorrowedFd<'_>) -> i32 {
+    let mut kept = [master.as_raw_fd(), gate.as_raw_fd()];
+    if syscall::descriptors::close_all_but(&mut kept).is_err() {
+        return 1;
+    }
+    let _ = rustix::thread::set_name(c"pinmon-hangup");
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    while let Err(Errno::INTR) = rustix::io::read(gate, &mut [0u8; 1]) {}
+    thread::sleep(GRACE);
+    0
+}

@@ -1,0 +1,203 @@
+//! Terminals that cannot be hung up: the last close of a master waits for whoever is inside read(2) of the slave.
+
+mod disk;
+mod node;
+
+use std::{
+    fs::{self, OpenOptions},
+    os::fd::AsFd,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use disk::Disk;
+use monitor_api::{Attachments, KillScope, Reply, Request, Role, Target};
+use node::Node;
+use rustix::{
+    fd::OwnedFd,
+    process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit},
+};
+use syscall::shared_memory::SharedMemory;
+
+/// Much longer than anything takes that does not wait for the terminal.
+const PROMPT: Duration = Duration::from_secs(10);
+const PAGE: u64 = 4096;
+
+/// A process that is inside read(2) of a slave, its buffer a page of a file system that hangs.
+struct Reader {
+    child: Child,
+}
+
+impl Reader {
+    /// Freezes the disk.
+    fn start(disk: &mut Disk, slave: &Path, master: &OwnedFd) -> Self {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .args(["--exact", "reads_into_a_page_that_cannot_be_written"])
+            .env("PINMON_TEST_SLAVE", slave)
+            .env("PINMON_TEST_PAGE", disk.path().join("page"))
+            .env("PINMON_TEST_STEPS", folder.path())
+            .spawn()
+            .expect("spawn");
+        until("the page is mapped", || folder.path().join("mapped").exists());
+        disk.freeze();
+        rustix::io::write(master, b"hello\n").expect("type");
+        fs::write(folder.path().join("go"), "").expect("go");
+        let id = child.id();
+        until("it waits", || has_waiting_thread(id));
+        assert!(child.try_wait().expect("wait").is_none());
+        Self { child }
+    }
+
+    fn end(mut self) {
+        let _ = self.child.kill();
+        self.child.wait().expect("wait");
+    }
+}
+
+fn has_waiting_thread(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let states = threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
+    states.into_iter().any(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" D")))
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < PROMPT, "not even late: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// No test of its own: [`Reader`] runs it, in a process of its own.
+#[test]
+fn reads_into_a_page_that_cannot_be_written() {
+    if std::env::var_os("PINMON_TEST_SLAVE").is_none() {
+        return;
+    }
+    let name = |variable: &str| PathBuf::from(std::env::var_os(variable).expect("set by another test"));
+    let (slave, page, steps) = (name("PINMON_TEST_SLAVE"), name("PINMON_TEST_PAGE"), name("PINMON_TEST_STEPS"));
+    let open = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(slave).expect("open");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(page).expect("a page");
+    let mut memory = SharedMemory::map(file.into(), PAGE as usize).expect("map");
+    fs::write(steps.join("mapped"), "").expect("written");
+    until("told to", || steps.join("go").exists());
+    let _ = rustix::io::read(&open, memory.bytes_mut());
+}
+
+/// The slave that is the standard input of a process in a container, as the host sees it.
+fn slave_of(pid: u32) -> PathBuf {
+    let slave = fs::read_link(format!("/proc/{pid}/fd/0")).expect("its input");
+    PathBuf::from(format!("/proc/{pid}/root{}", slave.display()))
+}
+
+/// Descriptors of masters that the monitor has open.
+fn masters(node: &Node) -> usize {
+    let files = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives");
+    let is_master = |path: PathBuf| fs::read_link(path).is_ok_and(|to| to.ends_with("ptmx"));
+    files.flatten().filter(|file| is_master(file.path())).count()
+}
+
+fn exec_with_terminal(node: &mut Node, id: &str) -> (u32, OwnedFd) {
+    let mut process = node.spec("c", &["sleep", "1000"]).process.expect("a process");
+    process.terminal = true;
+    let (started, mut files) = node.exec_with("c", id, process, Attachments::new()).expect("exec");
+    (started.pid, files.take(Role::Terminal).expect("a master side"))
+}
+
+fn assert_prompt(node: &mut Node, begin: Instant) {
+    let (reply, _) = node.ask(Request::Ping, Attachments::new()).expect("ping");
+    assert!(matches!(reply, Reply::Pong(_)));
+    node.run("bystander", &["true"]);
+    assert_eq!(node.wait("bystander").code, Some(0));
+    node.delete("bystander");
+    assert!(begin.elapsed() < PROMPT, "others waited for {:?}", begin.elapsed());
+}
+
+#[test]
+fn a_commands_terminal_that_cannot_be_hung_up_stops_nobody() {
+    let mut node = Node::start();
+    // Dropped first where the test fails: what hangs would hang the clean-up, too.
+    let mut disk = Disk::new();
+    node.run("c", &["sleep", "1000"]);
+    let (pid, master) = exec_with_terminal(&mut node, "e");
+    let reader = Reader::start(&mut disk, &slave_of(pid), &master);
+    // The client hangs up: the monitor is left with the last copy.
+    drop(master);
+    let begin = Instant::now();
+    node.kill(Target::Exec("e".into()), libc::SIGKILL, KillScope::All).expect("kill");
+    assert_eq!(node.wait_exec("e").signal, Some(9));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_prompt(&mut node, begin);
+    assert_eq!(masters(&node), 0);
+    disk.thaw();
+    reader.end();
+    node.delete("c");
+    node.end();
+}
+
+#[test]
+fn a_containers_terminal_that_cannot_be_hung_up_stops_nobody() {
+    let mut node = Node::start();
+    // Dropped first where the test fails: what hangs would hang the clean-up, too.
+    let mut disk = Disk::new();
+    let mut spec = node.spec("t", &["sleep", "1000"]);
+    spec.process.as_mut().expect("a process").terminal = true;
+    let log = Attachments::new().with(Role::Log, node.open_log("t"));
+    let mut held = node.create_with("t", spec, log).expect("create");
+    node.start_container("t").expect("start");
+    let master = held.terminal.take().expect("a master side");
+    // Its log writer reads from the master, which is the other side.
+    let reader = Reader::start(&mut disk, &slave_of(held.created.pid), &master);
+    drop(master);
+    let begin = Instant::now();
+    node.kill(Target::Container("t".into()), libc::SIGKILL, KillScope::All).expect("kill");
+    assert_eq!(node.wait("t").signal, Some(9));
+    node.delete("t");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_prompt(&mut node, begin);
+    assert_eq!(masters(&node), 0);
+    disk.thaw();
+    reader.end();
+    node.end();
+}
+
+#[test]
+fn a_master_that_no_process_can_be_made_for_is_closed_later() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (pid, master) = exec_with_terminal(&mut node, "e");
+    drop(master);
+    assert_eq!(masters(&node), 1);
+    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
+    let none = Rlimit { current: Some(4), maximum: limit.maximum };
+    let before = prlimit(whose, Resource::Nofile, none).expect("prlimit");
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill");
+    assert_eq!(node.wait_exec("e").signal, Some(9));
+    node.eventually("it says so", |node| node.diagnostics().contains("left open for now"));
+    assert_eq!(masters(&node), 1);
+    prlimit(whose, Resource::Nofile, before).expect("prlimit");
+    node.eventually("it is closed", |node| masters(node) == 0);
+    node.delete("c");
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.end();
+}
+
+#[test]
+fn a_slave_that_is_left_is_hung_up() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (pid, master) = exec_with_terminal(&mut node, "e");
+    let slave = OpenOptions::new().read(true).custom_flags(libc::O_NOCTTY).open(slave_of(pid)).expect("open");
+    drop(master);
+    node.kill(Target::Exec("e".into()), libc::SIGKILL, KillScope::All).expect("kill");
+    node.wait_exec("e");
+    let patience = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(slave.as_fd(), rustix::event::PollFlags::HUP)];
+    assert_eq!(rustix::event::poll(&mut fds, Some(&patience)).expect("poll"), 1, "its master is closed");
+    node.delete("c");
+    node.end();
+}
