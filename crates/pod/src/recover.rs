@@ -29,6 +29,7 @@ use crate::{
     lanes::Lanes,
     monitor::{Inventory, Monitor, Notice},
     names::Names,
+    orphans,
     pulls::Pulls,
     reconcile,
     state::{Kind, StateFolder},
@@ -160,6 +161,8 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
                 for id in engine.monitor.custody().ids() {
                     end::reap_when_over(&engine, &id);
                 }
+                // One that the dead monitor was just making holds up the end of the PID namespace it is in.
+                tokio::spawn(orphans::reap_soon());
             }
         }
     }

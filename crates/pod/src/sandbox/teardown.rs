@@ -18,7 +18,9 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
     let mut undo = Undo::default();
     sandbox.stage("end its init");
     let init = async {
-        sandbox.pid.lock().await.take();
+        // Held until the monitor has forgotten it: its end is not taken for an accident.
+        let mut held = sandbox.pid.lock().await;
+        held.take();
         if engine.monitor.custody().holds(id) { engine.monitor.delete(id).await } else { Ok(()) }
     };
     undo.step("end the pod's init", init).await;

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use system_tests::Process;
+
 use crate::{
     chance::Chance,
     life::{Led, Tolerance},
@@ -207,7 +209,12 @@ async fn start_traced(stage: &mut Stage, led: &mut Led, life: Life, point: Optio
     stage.wait_for_traced_daemon().await;
     // strace is the daemon's parent: both go, and the daemon comes again by itself.
     if stage.node.daemon_ended().is_none() {
-        stage.node.kill_daemon();
+        // Its point may be killing it right now.
+        let lives = |process: &Process| process.name == "pinion" && process.state != 'Z';
+        if let Some(daemon) = stage.node.processes().into_iter().find(lives) {
+            let _ = stage.node.run("kill", &["-KILL", &daemon.pid.to_string()]);
+        }
+        stage.node.forget_daemon();
         stage.node.spawn_daemon(&[]);
         stage.wait_for_daemon();
     } else {
