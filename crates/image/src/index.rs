@@ -73,6 +73,9 @@ pub(crate) struct LayerRecord {
     /// [`crate::tree_digest`] of its directory. Older records lack it, and those of layers that were found without a record.
     #[serde(default)]
     pub(crate) digest: Option<String>,
+    /// Its files differ from `digest`: no image with it is shown until it is unpacked again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) damaged: bool,
 }
 
 /// Everything, as read when the store is opened.

@@ -2,8 +2,8 @@
 //! store was not closed for, layers and blobs are compared with their digests, those of containers first.
 //!
 //! A round begins some time after the opening, so that it delays no start, and reads for a quarter of the time only. What
-//! fails is tried again in a later round. A layer that a container uses is never replaced: it waits until the container is
-//! gone.
+//! fails is tried again in a later round, and nothing else: what was once compared is not read again. A damaged layer that a
+//! container uses is replaced next to it: see [`crate::superseded`].
 
 use std::{
     collections::HashSet,
@@ -97,7 +97,8 @@ impl Inner {
         if self.state.lock().verify {
             done &= self.verify(pace);
         }
-        let damaged: Vec<Digest> = self.state.lock().damaged.iter().cloned().collect();
+        self.release_superseded();
+        let damaged = self.state.lock().damaged();
         for chain in damaged {
             done &= self.replace(&chain);
         }
@@ -115,7 +116,7 @@ impl Inner {
             }
         }
         self.reserve.refill();
-        done
+        done && self.state.lock().damaged().is_empty()
     }
 
     /// Opens the layers again that could not be opened.
@@ -132,19 +133,22 @@ impl Inner {
         done
     }
 
-    /// Compares all layers, then all blobs, with their digests. Returns whether all of them could be read.
+    /// Compares the layers, then the blobs, that were not compared yet with their digests. Returns whether all of them could
+    /// be read.
     fn verify(self: &Arc<Self>, pace: Pace) -> bool {
         let mut done = true;
         for chain in self.layers_by_use() {
             if Arc::strong_count(self) == 1 {
                 return false; // the store is being closed
             }
-            let Some(record) = self.state.lock().layers.get(&chain).cloned() else { continue };
+            let Some(record) = self.state.lock().layers.get(&chain).cloned().filter(|layer| !layer.damaged) else {
+                continue;
+            };
             let Some(wanted) = record.digest else { continue };
             let path = self.layer_path(&chain);
             let open = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
             match open.and_then(|directory| tree_digest(directory.as_fd(), pace)) {
-                Ok(found) if found == wanted => {}
+                Ok(found) if found == wanted => drop(self.state.lock().verified.layers.insert(chain)),
                 Ok(_) => {
                     tracing::warn!("layer {chain}: its files are not those that were unpacked; it is unpacked again");
                     done &= self.replace(&chain);
@@ -167,17 +171,21 @@ impl Inner {
         done
     }
 
-    /// All layers, those of containers first.
+    /// All layers that were not compared yet, those of containers first.
     fn layers_by_use(&self) -> Vec<Digest> {
         let state = self.state.lock();
         let used = state.layers_in_snapshots();
-        let mut all: Vec<Digest> = state.layers.keys().cloned().collect();
+        let unverified = state.layers.keys().filter(|chain| !state.verified.layers.contains(*chain));
+        let mut all: Vec<Digest> = unverified.cloned().collect();
         all.sort_by_key(|chain| !used.contains(chain));
         all
     }
 
     fn verify_blobs(self: &Arc<Self>, pace: Pace) -> bool {
-        let blobs: HashSet<Digest> = self.state.lock().blobs_in_use();
+        let blobs: HashSet<Digest> = {
+            let state = self.state.lock();
+            state.blobs_in_use().difference(&state.verified.blobs).cloned().collect()
+        };
         let mut done = true;
         for blob in blobs {
             if Arc::strong_count(self) == 1 {
@@ -185,7 +193,7 @@ impl Inner {
             }
             let path = self.content.path(&blob);
             match file_digest(&path, pace) {
-                Ok(found) if found == blob => {}
+                Ok(found) if found == blob => drop(self.state.lock().verified.blobs.insert(blob)),
                 Ok(_) => {
                     tracing::warn!(
                         "blob {blob}: damaged on disk; removed, it is fetched with the next pull of its image"
@@ -203,32 +211,38 @@ impl Inner {
         done
     }
 
-    /// Takes a layer away that is not what it should be, and hides its images until they are whole again; returns whether
-    /// that is done. One that a container uses stays for as long as the container does.
+    /// Hides the images of a layer that is not what it should be until it is unpacked again, and removes it; one that a
+    /// container uses keeps its directory until then. Returns whether that is done.
     fn replace(&self, chain: &Digest) -> bool {
         let _writer = self.writer();
-        let hidden: Vec<ImageRecord> = {
+        let (hidden, in_use) = {
             let mut state = self.state.lock();
-            if !state.unreadable.is_empty() || state.layers_in_snapshots().contains(chain) || state.leased(chain) {
-                if state.damaged.insert(chain.clone()) {
-                    tracing::error!(
-                        "layer {chain} is damaged and a container uses it; it is replaced when that is gone"
-                    );
-                }
-                return false;
+            let in_use =
+                !state.unreadable.is_empty() || state.layers_in_snapshots().contains(chain) || state.leased(chain);
+            let Some(record) = state.layers.get_mut(chain) else { return true };
+            if in_use && record.damaged {
+                return true;
             }
-            let images = state.images.iter().filter(|(_, known)| known.record.layers.iter().any(|l| l.chain == *chain));
-            let images: Vec<Digest> = images.map(|(id, _)| id.clone()).collect();
-            state.layers.remove(chain);
+            record.damaged = true;
+            let in_use = in_use.then(|| record.clone());
             state.unknown.remove(chain);
-            state.damaged.remove(chain);
-            images.iter().filter_map(|id| state.hide(id)).collect()
+            state.verified.layers.remove(chain);
+            if in_use.is_none() {
+                state.layers.remove(chain);
+            }
+            (state.hide_images_with(chain), in_use)
         };
-        let change = Change { put_images: hidden, drop_layers: vec![chain.clone()], ..Change::default() };
-        let replaced = self
-            .commit(&change)
-            .and_then(|()| self.trash.take(&self.layer_path(chain)))
-            .and_then(|()| self.records.drop_layer(chain));
+        let replaced = match in_use {
+            Some(record) => {
+                tracing::error!("layer {chain} is damaged and in use; its containers keep it, new ones get another");
+                let put_layers = vec![(chain.clone(), record)];
+                self.commit(&Change { put_images: hidden, put_layers, ..Change::default() })
+            }
+            None => self
+                .commit(&Change { put_images: hidden, drop_layers: vec![chain.clone()], ..Change::default() })
+                .and_then(|()| self.trash.take(&self.layer_path(chain)))
+                .and_then(|()| self.records.drop_layer(chain)),
+        };
         replaced.inspect_err(|error| tracing::warn!("layer {chain}: {error}")).is_ok()
     }
 
@@ -243,7 +257,9 @@ impl Inner {
         }
         let ready = match self.bring_layers(&layers, &Source::Store, &Listeners::default(), &Cancel::never()).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                self.state.lock().verify = true;
+                let mut state = self.state.lock();
+                state.verify = true;
+                state.verified.blobs.retain(|blob| !image.blobs.contains(blob));
                 return Err(error);
             }
             ready => ready?,

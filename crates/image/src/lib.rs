@@ -56,6 +56,7 @@ mod reserve;
 mod snapshot;
 mod state;
 mod store;
+mod superseded;
 mod trash;
 mod tree_digest;
 mod unpack;

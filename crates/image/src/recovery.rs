@@ -135,7 +135,15 @@ fn rebuild(store: &Inner, why: &str) -> Listed {
 
 /// A layer of which only the directory is known.
 fn unmeasured(parent: Option<Digest>) -> LayerRecord {
-    LayerRecord { parent, form: Form::Directory, usage: Usage::default(), length: 0, diff_id: None, digest: None }
+    LayerRecord {
+        parent,
+        form: Form::Directory,
+        usage: Usage::default(),
+        length: 0,
+        diff_id: None,
+        digest: None,
+        damaged: false,
+    }
 }
 
 /// Images whose manifest, configuration and layers are all among the blobs, and of which no record is left.
@@ -223,7 +231,7 @@ fn adopt_used_layers(store: &Inner, all: &Everything, change: &mut Change) {
 fn take_image(store: &Inner, image: &ImageRecord, names: &[(String, Digest)], change: &mut Change) {
     let missing = {
         let state = store.state.lock();
-        image.layers.iter().find(|layer| !state.layers.contains_key(&layer.chain)).cloned()
+        image.layers.iter().find(|layer| !state.has_intact(&layer.chain)).cloned()
     };
     let config = store.content.get(&image.id, CONFIG_MAX).and_then(|bytes| parse_config(&bytes));
     let (why, lost) = match (missing, config) {
@@ -238,7 +246,10 @@ fn take_image(store: &Inner, image: &ImageRecord, names: &[(String, Digest)], ch
         }
         (Some(layer), config) => {
             let blobs = image.layers.iter().all(|layer| store.content.size(&layer.blob).is_some());
-            (format!("its layer {} is gone", layer.chain), !blobs || config.is_err_and(|error| is_lost(&error)))
+            (
+                format!("its layer {} is gone or damaged", layer.chain),
+                !blobs || config.is_err_and(|error| is_lost(&error)),
+            )
         }
         (None, Err(error)) => (error.message.clone(), is_lost(&error)),
     };
@@ -287,7 +298,7 @@ fn remove_unlisted(store: &Inner) -> Result<(), Error> {
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
         let listed = Digest::from_hex(name).is_ok_and(|chain| used.contains(&chain));
-        if !listed && !EMPTY_LAYERS.contains(&name) {
+        if !listed && !EMPTY_LAYERS.contains(&name) && !store.keep_superseded(&entry.path()) {
             store.trash.take(&entry.path())?;
         }
     }

@@ -8,6 +8,7 @@ use std::{
 use crate::{
     Digest, Image, ImageConfig, Usage,
     index::{Everything, ImageRecord, LayerRecord},
+    superseded::Superseded,
 };
 
 /// An image with its parsed configuration.
@@ -66,6 +67,13 @@ impl Snapshot {
     }
 }
 
+/// Layers by chain, and blobs.
+#[derive(Default)]
+pub(crate) struct Verified {
+    pub(crate) layers: HashSet<Digest>,
+    pub(crate) blobs: HashSet<Digest>,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) images: HashMap<Digest, Known>,
@@ -76,8 +84,10 @@ pub(crate) struct State {
     pub(crate) layers: HashMap<Digest, LayerRecord>,
     /// Layers that are listed and could not be opened for another reason than that they are gone.
     pub(crate) unknown: HashSet<Digest>,
-    /// Layers that differ from their digest and that a container uses.
-    pub(crate) damaged: HashSet<Digest>,
+    /// Directories of damaged layers that containers may still be mounted on.
+    pub(crate) superseded: Vec<Superseded>,
+    /// What was compared with its digest since the store was opened, and is what it should be.
+    pub(crate) verified: Verified,
     pub(crate) snapshots: HashMap<String, Snapshot>,
     /// Snapshots whose record could not be read: while there are any, every layer may be in use.
     pub(crate) unreadable: HashSet<String>,
@@ -163,8 +173,12 @@ impl State {
 
     /// Layers that a snapshot needs: what its own record lists counts even if nothing else knows it.
     pub(crate) fn layers_in_snapshots(&self) -> HashSet<Digest> {
-        let mut used: HashSet<Digest> = self.snapshots.values().flat_map(Snapshot::chains).flatten().cloned().collect();
-        for top in self.snapshots.values().flat_map(Snapshot::tops) {
+        self.snapshots.values().flat_map(|snapshot| self.layers_of(snapshot)).collect()
+    }
+
+    fn layers_of(&self, snapshot: &Snapshot) -> HashSet<Digest> {
+        let mut used: HashSet<Digest> = snapshot.chains().flatten().cloned().collect();
+        for top in snapshot.tops() {
             let mut next = Some(top.clone());
             while let Some(digest) = next {
                 next = self.layers.get(&digest).and_then(|layer| layer.parent.clone());
@@ -172,6 +186,27 @@ impl State {
             }
         }
         used
+    }
+
+    /// Keys of the snapshots that need a layer.
+    pub(crate) fn users_of(&self, chain: &Digest) -> HashSet<String> {
+        let users = self.snapshots.iter().filter(|(_, snapshot)| self.layers_of(snapshot).contains(chain));
+        users.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Whether a snapshot needs a damaged layer.
+    pub(crate) fn needs_damaged(&self, snapshot: &Snapshot) -> bool {
+        self.layers_of(snapshot).iter().any(|chain| self.layers.get(chain).is_some_and(|layer| layer.damaged))
+    }
+
+    /// Whether a layer is listed, and not known to be damaged.
+    pub(crate) fn has_intact(&self, chain: &Digest) -> bool {
+        self.layers.get(chain).is_some_and(|layer| !layer.damaged)
+    }
+
+    /// Layers that are to be replaced.
+    pub(crate) fn damaged(&self) -> Vec<Digest> {
+        self.layers.iter().filter(|(_, layer)| layer.damaged).map(|(chain, _)| chain.clone()).collect()
     }
 
     /// Blobs that an image is made of.
@@ -195,6 +230,13 @@ impl State {
             closed: false,
             verify: self.verify,
         }
+    }
+
+    /// Hides the images that have a layer.
+    pub(crate) fn hide_images_with(&mut self, chain: &Digest) -> Vec<ImageRecord> {
+        let images = self.images.iter().filter(|(_, known)| known.record.layers.iter().any(|l| l.chain == *chain));
+        let images: Vec<Digest> = images.map(|(id, _)| id.clone()).collect();
+        images.iter().filter_map(|id| self.hide(id)).collect()
     }
 
     /// Hides an image.

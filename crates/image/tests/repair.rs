@@ -5,7 +5,11 @@ mod support;
 use std::fs;
 
 use image::Digest;
-use support::{archive, blob_file, layer_dirs, load, open, tree, two_layers};
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags},
+};
+use support::{archive, blob_file, flip, layer_dirs, load, open, set_meta, tree, two_layers, unclean_boot};
 
 const NAME: &str = "localhost/a:1";
 const OTHER: &str = "localhost/b:1";
@@ -66,4 +70,106 @@ async fn a_layer_that_could_not_be_listed_is_removed() {
     load(&store, &two_layers(2), OTHER).await;
     assert_eq!(store.list().len(), 2);
     assert_eq!(tree(&dir.path().join("layers")).iter().filter(|path| !path.contains('/')).count(), 4);
+}
+
+fn read(root: &OwnedFd, path: &str) -> Vec<u8> {
+    let fd = rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut fs::File::from(fd), &mut bytes).unwrap();
+    bytes
+}
+
+/// Directories of damaged layers that are kept.
+fn superseded(dir: &std::path::Path) -> usize {
+    fs::read_dir(dir.join("layers"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().extension().is_some())
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_layer_in_use_is_replaced_for_new_containers() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &two_layers(1), NAME).await;
+    store.prepare("old", NAME).unwrap();
+    store.prepare("stopped", NAME).unwrap();
+    let old = store.mount("old", false).unwrap();
+    drop(store);
+    let file = layer_dirs(dir.path(), &two_layers(1))[1].join("d/1-2-3");
+    let good = fs::read(&file).unwrap();
+    flip(&file);
+    unclean_boot(dir.path());
+    let store = open(dir.path());
+    assert!(store.repair().await.unwrap(), "repaired although a container uses it");
+    assert_eq!(fs::read(&file).unwrap(), good);
+    // What is mounted already keeps what it has.
+    assert_ne!(read(&old, "d/1-2-3"), good);
+    assert_eq!(read(&old, "d/1-2-4").len(), 3000);
+    store.prepare("new", NAME).unwrap();
+    for key in ["new", "stopped"] {
+        assert_eq!(read(&store.mount(key, false).unwrap(), "d/1-2-3"), good, "{key}");
+    }
+    // Also over restarts of the daemon.
+    drop(store);
+    let store = open(dir.path());
+    assert!(store.repair().await.unwrap());
+    assert_eq!(superseded(dir.path()), 1);
+    assert_eq!(read(&old, "d/1-2-5").len(), 3000);
+    for key in ["old", "stopped", "new"] {
+        assert_eq!(superseded(dir.path()), 1);
+        store.discard(key).unwrap();
+    }
+    assert_eq!(superseded(dir.path()), 0);
+    assert!(store.find(NAME).unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_with_a_damaged_layer_stays_hidden_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &two_layers(1), NAME).await;
+    store.prepare("c", NAME).unwrap();
+    drop(store);
+    let layer = &layer_dirs(dir.path(), &two_layers(1))[0];
+    flip(&layer.join("d/1-1-3"));
+    let blob = blob_file(dir.path(), &two_layers(1), 0);
+    fs::write(&blob, vec![9; two_layers(1).layers[0].blob.len()]).unwrap();
+    unclean_boot(dir.path());
+    let store = open(dir.path());
+    assert!(!store.repair().await.unwrap());
+    assert!(store.find(NAME).unwrap().is_none(), "no new container gets it");
+    assert!(layer.exists(), "the old one keeps it");
+    drop(store);
+    let store = open(dir.path());
+    assert!(store.find(NAME).unwrap().is_none());
+    load(&store, &two_layers(1), NAME).await;
+    assert!(store.repair().await.unwrap());
+    assert!(store.find(NAME).unwrap().is_some());
+    drop(store);
+    set_meta(dir.path(), &[("verify", "yes")]);
+    assert!(open(dir.path()).repair().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_compared_once_is_not_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &two_layers(1), NAME).await;
+    load(&store, &two_layers(2), OTHER).await;
+    store.prepare("c", OTHER).unwrap();
+    store.remove(OTHER).await.unwrap();
+    drop(store);
+    flip(&layer_dirs(dir.path(), &two_layers(2))[0].join("d/2-1-3"));
+    unclean_boot(dir.path());
+    let store = open(dir.path());
+    assert!(!store.repair().await.unwrap(), "there is nothing to repair it from");
+    let file = layer_dirs(dir.path(), &two_layers(1))[0].join("d/1-1-3");
+    flip(&file);
+    let flipped = fs::read(&file).unwrap();
+    assert!(!store.repair().await.unwrap());
+    assert_eq!(fs::read(&file).unwrap(), flipped, "it was compared in the first round");
+    store.discard("c").unwrap();
+    support::eventually("the damaged layer is gone", || !layer_dirs(dir.path(), &two_layers(2))[0].exists());
+    assert!(store.repair().await.unwrap());
 }

@@ -53,6 +53,7 @@ impl Inner {
             length: measured.length,
             diff_id: Some(unpacked.diff_id.clone()),
             digest: Some(digest),
+            damaged: false,
         };
         Ok(Folder { scratch, record })
     }
@@ -107,6 +108,11 @@ impl Inner {
         let id = record.id.clone();
         let known: Vec<String> = {
             let state = self.state.lock();
+            let lost = |(chain, ready): &&Layered| matches!(ready, Ready::Listed) && !state.has_intact(chain);
+            if let Some((chain, _)) = layers.iter().find(lost) {
+                let why = "found to be damaged in the meantime; pull the image again";
+                return Err(Error::unavailable(format!("layer {chain}: {why}")));
+            }
             if let Some(known) = state.images.get(&id) {
                 record.blobs.extend(known.record.blobs.iter().cloned());
             }
@@ -126,6 +132,8 @@ impl Inner {
             })
         });
         if let Err(error) = listed {
+            // What replaced a damaged layer stays.
+            new.retain(|(chain, _)| !self.state.lock().layers.contains_key(chain));
             self.withdraw_layers(layers, &new);
             self.restore_records(&id, &new, losing.keys());
             return Err(error);
@@ -185,15 +193,19 @@ impl Inner {
     /// writer's lock.
     fn name_layers(&self, layers: &[Layered], new: &mut Vec<(Digest, LayerRecord)>) -> Result<(), Error> {
         for (chain, ready) in layers {
-            if let Ready::Unpacked(folder) = ready
-                && !self.state.lock().layers.contains_key(chain)
-            {
-                let path = self.layer_path(chain);
-                self.make_room(chain, &path)?;
-                fs::rename(&folder.scratch.0, &path).map_err(at("rename to", &path))?;
-                hooks::reached("layer renamed");
-                new.push((chain.clone(), folder.record.clone()));
+            let Ready::Unpacked(folder) = ready else { continue };
+            let damaged = self.state.lock().layers.get(chain).map(|layer| layer.damaged);
+            match damaged {
+                Some(false) => continue,
+                Some(true) => self.supersede(chain, &folder.scratch.0, &folder.record)?,
+                None => {
+                    let path = self.layer_path(chain);
+                    self.make_room(chain, &path)?;
+                    fs::rename(&folder.scratch.0, &path).map_err(at("rename to", &path))?;
+                    hooks::reached("layer renamed");
+                }
             }
+            new.push((chain.clone(), folder.record.clone()));
         }
         Ok(())
     }

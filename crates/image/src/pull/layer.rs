@@ -107,7 +107,7 @@ impl Inner {
     ) -> Result<Ready, Error> {
         let meter = Meter::new(&layer.blob, layer.size, &listeners);
         let named = |error: Error| error.during(format!("layer {}", layer.blob));
-        let listed = self.state.lock().layers.contains_key(&layer.chain);
+        let listed = self.state.lock().has_intact(&layer.chain);
         let stored = self.is_stored(&layer).await?;
         if listed && stored {
             meter.end(Stage::Exists);

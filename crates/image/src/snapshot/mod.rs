@@ -160,8 +160,7 @@ impl Store {
             let unreadable = state.unreadable.remove(key);
             match state.snapshots.remove(key) {
                 Some(snapshot) => {
-                    let damaged = snapshot.chains().flatten().any(|layer| state.damaged.contains(layer));
-                    if damaged {
+                    if state.needs_damaged(&snapshot) {
                         self.inner.wake_keeper();
                     }
                     snapshot.images().any(|image| !state.images.contains_key(image))
@@ -169,6 +168,7 @@ impl Store {
                 None => unreadable,
             }
         };
+        self.inner.release_superseded();
         if orphaned { self.inner.collect() } else { Ok(()) }
     }
 
