@@ -76,8 +76,12 @@ impl Store {
         registries.check()?;
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(at("create", dir))?;
-        // Layers hold setuid programs of strangers: no user of this host may reach them.
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
+        // Layers hold setuid programs of strangers: no user of this host may reach them. A file system that is read-only
+        // would refuse the mode that the directory has already.
+        let mode = fs::metadata(dir).map_err(at("read the mode of", dir))?.permissions().mode();
+        if mode & 0o7777 != 0o700 {
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
+        }
         let root = dir.canonicalize().map_err(at("resolve", dir))?;
         let lock = lock(&root)?;
         let reserve = Reserve::new(root.join("reserve"));
