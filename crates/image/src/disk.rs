@@ -108,6 +108,16 @@ impl Disk {
         result.await.unwrap_or_else(|_| Err(self.panicked().into()))
     }
 
+    /// Queues work that takes as long as it takes, and that no caller waits for.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Unavailable`] if 1024 requests wait already.
+    pub(crate) fn start_long(&self, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.long
+            .push(Box::new(work))
+            .map_err(|why| Error::unavailable(format!("disk of {}: {why}", self.path.display())))
+    }
+
     /// Runs work on a thread of its own, named `name`. It runs to its end, whether or not its caller still waits.
     ///
     /// # Errors

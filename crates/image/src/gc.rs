@@ -3,7 +3,10 @@
 //! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening removes. No
 //! file is touched while the state is locked. What is removed needs no free space on the disk, or gets it from the reserve.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, atomic::Ordering},
+};
 
 use crate::{
     Digest, Error,
@@ -82,6 +85,26 @@ impl Inner {
             }
         }
         self.records.sync()
+    }
+
+    /// Queues a collection, which waits for the writer's lock and for many removals. What is not collected when the store
+    /// is closed is collected by the next opening.
+    pub(crate) fn collect_later(self: &Arc<Self>) {
+        if self.collection_is_queued.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let store = Arc::downgrade(self);
+        let queued = self.disk.start_long(move || {
+            let Some(store) = store.upgrade() else { return };
+            store.collection_is_queued.store(false, Ordering::SeqCst);
+            if let Err(error) = store.collect() {
+                tracing::warn!("remove what nothing needs: {error}; retrying with the next removal");
+            }
+        });
+        if let Err(error) = queued {
+            self.collection_is_queued.store(false, Ordering::SeqCst);
+            tracing::warn!("remove what nothing needs: {error}; retrying with the next removal");
+        }
     }
 
     /// Frees layers and blobs that no image, snapshot or running operation needs.

@@ -236,6 +236,11 @@ impl Index {
         }
     }
 
+    /// Closes the file, which redb writes to for the last time.
+    pub(crate) fn close(&self) {
+        *self.db.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Writes a new file next to the old one and puts it in its place.
     fn remake(&self, everything: Change) -> Result<Database, Failure> {
         let other = |error: Error| Failure::Other(error);

@@ -13,6 +13,7 @@ const SIZE: u64 = 16 << 20;
 const FREE: u64 = 8;
 
 /// The file.
+#[derive(Clone)]
 pub(crate) struct Reserve(PathBuf);
 
 impl Reserve {

@@ -14,7 +14,12 @@ use std::{
     fs::{self, File},
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::AtomicBool,
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -55,10 +60,11 @@ pub(crate) struct Inner {
     pub(crate) figures: crate::Figures,
     pub(crate) sampler: std::sync::OnceLock<crate::snapshot::Sampler>,
     pub(crate) keeper: std::sync::OnceLock<crate::keeper::Keeper>,
-    pub(crate) index: Index,
+    pub(crate) index: Arc<Index>,
     pub(crate) records: Records,
     pub(crate) reserve: Reserve,
     pub(crate) sync: crate::pull::Sync,
+    pub(crate) collection_is_queued: AtomicBool,
     /// Its lock keeps a second process out.
     _lock: File,
     /// Held by whoever changes the index or the folders that it lists.
@@ -104,7 +110,8 @@ impl Store {
             figures: crate::Figures::default(),
             sampler: std::sync::OnceLock::new(),
             keeper: std::sync::OnceLock::new(),
-            index,
+            index: Arc::new(index),
+            collection_is_queued: AtomicBool::new(false),
             records,
             reserve,
             sync: crate::pull::Sync::open(&root)?,
@@ -271,6 +278,8 @@ impl Inner {
 
 /// How long an opening waits for a store that is being closed.
 const CLOSING: Duration = Duration::from_secs(3);
+/// How long a closing waits for the disk: an upgrade of the program waits for it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Keeps other processes out of the store.
 fn lock(root: &Path) -> Result<File, Error> {
@@ -290,10 +299,33 @@ fn lock(root: &Path) -> Result<File, Error> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Only a store that says so was closed: anything else is verified after the next boot.
-        let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };
-        if let Err(error) = self.commit(&change) {
-            tracing::warn!("close the image store: {error}");
+        let (index, state, reserve) = (self.index.clone(), self.state.clone(), self.reserve.clone());
+        let (sender, closed) = channel();
+        let close = move || {
+            // Only a store that says so was closed: anything else is verified after the next boot.
+            let change = Change { meta: vec![("closed", "yes".into())], ..Change::default() };
+            let everything = || state.lock().everything();
+            let written = match index.apply(&change, everything) {
+                Err(_) if reserve.release() => index.apply(&change, everything),
+                written => written,
+            };
+            index.close();
+            let _ = sender.send(written);
+        };
+        let started = thread::Builder::new().name("image-close".into()).spawn(close);
+        let warn = |why: &dyn std::fmt::Display| {
+            tracing::warn!("close the image store: {why}; its layers are compared with their digests after a reboot");
+        };
+        match closed.recv_timeout(CLOSE_TIMEOUT) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn(&error),
+            Err(RecvTimeoutError::Timeout) => {
+                warn(&format_args!("the disk has not answered for {} s", CLOSE_TIMEOUT.as_secs()));
+            }
+            Err(RecvTimeoutError::Disconnected) => warn(&match started {
+                Ok(_) => "the thread panicked".to_owned(),
+                Err(cause) => format!("start a thread: {cause}"),
+            }),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +20,8 @@ use crate::{Error, error::at, unpack::remove_path};
 /// Until what could not be removed is tried again: doubled at each further failure.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(600);
+/// How long a closing waits for the removal that runs.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by the
 /// thread, too: nothing in it delays or fails the opening of a store.
@@ -27,7 +29,6 @@ pub(crate) struct Trash {
     dir: PathBuf,
     counter: AtomicU64,
     queue: Arc<Queue>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Queue {
@@ -46,6 +47,8 @@ struct State {
     failures: u32,
     retry_at: Option<Instant>,
     closed: bool,
+    /// The thread removes nothing any longer.
+    ended: bool,
 }
 
 impl State {
@@ -72,15 +75,15 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next path to remove. `None` once the store is closed and nothing is queued.
+    /// The next path to remove. `None` once the store is closed: the next opening removes what is left.
     fn next(&self) -> Option<PathBuf> {
         let mut state = self.lock();
         loop {
-            if let Some(path) = state.paths.pop_front() {
-                return Some(path);
-            }
             if state.closed {
                 return None;
+            }
+            if let Some(path) = state.paths.pop_front() {
+                return Some(path);
             }
             state = match state.retry_at {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -111,6 +114,8 @@ impl Queue {
                 Err(cause) => self.lock().keep(path, cause),
             }
         }
+        self.lock().ended = true;
+        self.changed.notify_all();
     }
 }
 
@@ -127,8 +132,8 @@ impl Trash {
         queue.waiting.add(i64::try_from(queue.lock().paths.len()).unwrap_or(i64::MAX));
         let worker = Arc::clone(&queue);
         let thread = thread::Builder::new().name("image-trash".into()).spawn(move || worker.run());
-        let thread = thread.map_err(at("start the thread for", dir))?;
-        Ok(Self { dir: dir.to_owned(), counter: AtomicU64::new(0), queue, thread: Mutex::new(Some(thread)) })
+        thread.map_err(at("start the thread for", dir))?;
+        Ok(Self { dir: dir.to_owned(), counter: AtomicU64::new(0), queue })
     }
 
     /// Takes `path` away at once. A missing one is fine.
@@ -162,10 +167,40 @@ impl Trash {
 
 impl Drop for Trash {
     fn drop(&mut self) {
-        self.queue.lock().closed = true;
+        let mut state = self.queue.lock();
+        state.closed = true;
         self.queue.changed.notify_all();
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = thread.join();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while !state.ended && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            state = self.queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(paths: VecDeque<PathBuf>) -> Arc<Queue> {
+        let state = State { paths, ..State::default() };
+        Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new(), waiting: Gauge::new() })
+    }
+
+    #[test]
+    fn a_closed_store_removes_nothing_more() {
+        let queue = queue(VecDeque::from(["a".into(), "b".into()]));
+        assert_eq!(queue.next(), Some("a".into()));
+        queue.lock().closed = true;
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn closing_waits_for_a_removal_that_hangs_for_a_bounded_time() {
+        // Its thread never ends: it waits for the disk.
+        let trash = Trash { dir: PathBuf::new(), counter: AtomicU64::new(0), queue: queue(VecDeque::new()) };
+        let began = Instant::now();
+        drop(trash);
+        assert!(began.elapsed() < 5 * CLOSE_TIMEOUT);
     }
 }

@@ -88,6 +88,7 @@ async fn what_is_no_image_leaves_nothing() {
         let error = store.import(&mut &bytes[..]).await.expect_err(what);
         assert!(error.message.starts_with("import archive: ") && error.kind != ErrorKind::System, "{what}: {error:?}");
         assert_eq!(error.message.contains("not an archive"), what == "text", "{what}: {error:?}");
+        support::until_deleted(dir.path());
         drop(store);
         let left: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("sha256/") || p.contains("tmp/")).collect();

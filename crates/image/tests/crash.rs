@@ -81,6 +81,7 @@ async fn killed_at_every_stage() {
         let root = store.mount("c", false).unwrap();
         let stat = rustix::fs::statat(&root, "d/2-399", rustix::fs::AtFlags::empty()).unwrap();
         assert_eq!(stat.st_size, 5000);
+        support::until_deleted(dir.path());
         drop((root, store));
         let left: Vec<_> = tree(dir.path()).into_iter().filter(|path| path.starts_with("tmp/")).collect();
         assert_eq!(left, Vec::<String>::new(), "{word} {count}");

@@ -70,6 +70,7 @@ async fn nothing_leaves_the_layer() {
         let error = pull(&registry, &store, vec![tar]).await.expect_err(what);
         assert!(matches!(error.kind, ErrorKind::Invalid | ErrorKind::Corrupt), "{what}: {error:?}");
         assert!(error.message.contains("layer sha256:"), "{what}: {error}");
+        support::until_deleted(dir.path());
         drop(store);
         let left: Vec<_> =
             tree(dir.path()).into_iter().filter(|p| p.contains("tmp/") || p.contains("layers/")).collect();

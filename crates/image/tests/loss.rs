@@ -64,6 +64,8 @@ async fn child() {
             }
         }
         "full" => full(dir).await,
+        "frozen" => frozen(dir),
+        "reopen" => drop(open(dir)),
         "remove" => assert!(open(dir).remove(NAME).await.is_err(), "a layer could not be removed"),
         other => panic!("{other}"),
     }
@@ -303,6 +305,42 @@ fn a_full_disk_can_be_emptied() {
     let script = format!("mount -t tmpfs -o size=192m none {path} && exec \"$@\"");
     run_child(&["unshare", "--mount", "--propagation", "private", "sh", "-c", &script, "sh"], dir.path(), "full");
     assert_eq!(tree(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_no_store_from_being_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let script = format!(
+        "truncate -s 64M {path}/disk && mkfs.ext4 -q {path}/disk && mkdir {path}/mounted \
+         && mount -o loop {path}/disk {path}/mounted && exec \"$@\""
+    );
+    run_child(&["unshare", "--mount", "--propagation", "private", "sh", "-c", &script, "sh"], dir.path(), "frozen");
+}
+
+/// Runs with an empty file system of its own at `dir/mounted`.
+fn frozen(dir: &Path) {
+    let mounted = dir.join("mounted");
+    let store = open(&mounted.join("store"));
+    let freeze = |option| Command::new("fsfreeze").arg(option).arg(&mounted).status().unwrap();
+    assert!(freeze("--freeze").success(), "fsfreeze is needed: apt install util-linux");
+    let (began, path) = (std::time::Instant::now(), mounted.clone());
+    let thaw = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(12));
+        Command::new("fsfreeze").arg("--unfreeze").arg(path).status().unwrap()
+    });
+    drop(store);
+    let took = began.elapsed();
+    thaw.join().unwrap();
+    assert!(took.as_secs() < 10, "{took:?}");
+}
+
+#[test]
+fn the_mode_of_a_read_only_store_is_not_set_again() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let inject = "inject=chmod,fchmodat:error=EROFS";
+    run_child(&["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject], dir.path(), "reopen");
 }
 
 /// Runs with an empty tmpfs of 192 MiB at `dir`.

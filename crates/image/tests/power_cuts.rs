@@ -362,10 +362,12 @@ async fn start_again(dir: &Path, kind: &str, cut: &Cut, truth: &Truth) {
     let listed = check(&store, cut, truth);
     assert!(store.repair().await.unwrap(), "{}: something had to be repaired", cut.point);
     assert_eq!(check(&store, cut, truth), listed, "{}", cut.point);
+    support::until_deleted(&path);
     drop(store);
     let first = listing(&path);
     let store = open();
     assert_eq!(check(&store, cut, truth), listed, "{}: the second opening", cut.point);
+    support::until_deleted(&path);
     drop(store);
     assert_eq!(listing(&path), first, "{}: the second opening changed something", cut.point);
     drop(disk);

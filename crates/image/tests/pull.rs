@@ -122,6 +122,7 @@ async fn errors_name_what_is_wrong() {
 
     assert_eq!(store.pull("UPPER/Case", None, None).await.unwrap_err().kind, ErrorKind::Invalid);
     assert!(store.list().is_empty());
+    support::until_deleted(dir.path());
     drop(store);
     let left: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains("sha256/") || path.contains("tmp/")).collect();

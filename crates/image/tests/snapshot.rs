@@ -126,6 +126,8 @@ async fn a_snapshot_keeps_its_layers_without_the_image() {
     assert_eq!(store.snapshots(), ["c"]);
     assert_eq!(read(&store.mount("c", false).unwrap(), "a").unwrap(), b"a");
     store.discard("c").unwrap();
+    support::eventually("the layer is freed", || !layer.exists());
+    support::until_deleted(dir.path());
     drop(store);
     let left: Vec<_> =
         tree(dir.path()).into_iter().filter(|path| path.contains('/') && !path.contains("oci-layout")).collect();

@@ -142,6 +142,7 @@ async fn a_pull_ends_when_nobody_waits_and_is_joined_before() {
         sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(store.figures().pulling.get(), 0, "it still runs");
+    support::until_deleted(dir.path());
     drop(store);
     let left = tree(dir.path()).into_iter().filter(|path| path.contains("tmp/") || path.contains("sha256/"));
     assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());

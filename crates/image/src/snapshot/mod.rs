@@ -146,7 +146,7 @@ impl Store {
         volume::overlay(&self.inner.lower(&lower, &Appearance { map: Some(map), label: None })).map(drop).map_err(told)
     }
 
-    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed.
+    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed in the background.
     ///
     /// # Errors
     /// The disk failed.
@@ -154,11 +154,19 @@ impl Store {
         if check_key(key).is_err() {
             return Ok(());
         }
-        self.inner.trash.take(&self.inner.snapshot_path(key))?;
+        let path = self.inner.snapshot_path(key);
+        // In this order: one that is just being made sees that it is no longer known. See `Inner::make_snapshot`.
+        let removed = self.inner.state.lock().snapshots.remove(key);
+        if let Err(error) = self.inner.trash.take(&path) {
+            if let Some(snapshot) = removed {
+                self.inner.state.lock().snapshots.entry(key.to_owned()).or_insert(snapshot);
+            }
+            return Err(error);
+        }
         let orphaned = {
             let mut state = self.inner.state.lock();
             let unreadable = state.unreadable.remove(key);
-            match state.snapshots.remove(key) {
+            match removed {
                 Some(snapshot) => {
                     if state.needs_damaged(&snapshot) {
                         self.inner.wake_keeper();
@@ -169,7 +177,10 @@ impl Store {
             }
         };
         self.inner.release_superseded();
-        if orphaned { self.inner.collect() } else { Ok(()) }
+        if orphaned {
+            self.inner.collect_later();
+        }
+        Ok(())
     }
 
     /// Keys of the writable layers that exist.
@@ -209,12 +220,18 @@ impl Inner {
         self.root.join("snapshots").join(key)
     }
 
-    /// Made aside and renamed: a snapshot that is there is whole.
+    /// Made aside and renamed: a snapshot that is there is whole. One that was discarded in the meantime is removed: its
+    /// caller may have given up waiting for the disk.
     fn make_snapshot(&self, key: &str, snapshot: &Snapshot, map: Option<&IdMap>) -> Result<(), Error> {
         let aside = self.content.temporary("snapshot");
         let made = self.fill_snapshot(&aside, snapshot, map).and_then(|()| {
             let path = self.snapshot_path(key);
-            fs::rename(&aside, &path).map_err(at("rename to", &path))
+            fs::rename(&aside, &path).map_err(at("rename to", &path))?;
+            if self.state.lock().snapshots.contains_key(key) {
+                return Ok(());
+            }
+            self.trash.take(&path)?;
+            Err(Error::unavailable("the snapshot was discarded while it was made"))
         });
         made.inspect_err(|_| {
             let _ = remove_path(&aside);
@@ -346,3 +363,6 @@ fn read_record(dir: &Path) -> Result<Record, RecordError> {
     file.take(RECORD_MAX).read_to_end(&mut text).map_err(|cause| unreadable(&cause))?;
     serde_json::from_slice(&text).map_err(|cause| unreadable(&cause))
 }
+
+#[cfg(test)]
+mod tests;

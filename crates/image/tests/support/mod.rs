@@ -351,6 +351,11 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until what was removed is deleted: a store that is closed leaves that to the next opening.
+pub fn until_deleted(dir: &Path) {
+    eventually("everything removed is deleted", || std::fs::read_dir(dir.join("tmp")).unwrap().next().is_none());
+}
+
 /// Changes the index's notes on its last opening.
 pub fn set_meta(dir: &Path, values: &[(&str, &str)]) {
     let db = redb::Database::open(dir.join("index.redb")).unwrap();
