@@ -63,6 +63,8 @@ pub(crate) struct Child {
     pub(crate) user_namespace: bool,
     /// How long its own hooks may take, in its child.
     pub(crate) hooks_time: Duration,
+    /// Its process may be the child of another one than this: its end is seen by its pidfd.
+    pub(crate) adopted: bool,
     pub(crate) stage: Stage,
     pub(crate) warnings: Vec<String>,
     /// `Delete`s that wait for its end.

@@ -10,7 +10,7 @@ use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure,
 
 use serde::{Deserialize, Serialize};
 
-use crate::{monitor::Monitor, token::Token};
+use crate::monitor::Monitor;
 
 /// Most frames that wait for the daemon to read.
 const QUEUE_MAX: usize = 64 * 1024;
@@ -178,11 +178,8 @@ impl Monitor {
     fn connected(&mut self, connection: Connection) {
         self.disconnect();
         self.links += 1;
-        if let Err(error) = self.epoll.watch_both(&connection, Token::Link) {
-            eprintln!("pinmon: watch the daemon's connection: {error}");
-            return;
-        }
         self.link = Some(Link { number: self.links, connection, greeted: false, queue: VecDeque::new(), waited: 0 });
+        self.watch_link();
     }
 
     /// Forgets the daemon. Commands it ran end: nobody is left to feed, bound or await them.

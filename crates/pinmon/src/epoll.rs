@@ -33,21 +33,26 @@ impl Epoll {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Tells of something to read, or of the other side's end.
+    /// Tells of something to read, or of the other side's end. What is watched already stays so.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(token.word()), flags)?)
+        self.add(fd, token, EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)
+    }
+
+    fn add(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> io::Result<()> {
+        match epoll::add(&self.0, fd, EventData::new_u64(token.word()), flags) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Tells also of room to write.
     pub(crate) fn watch_both(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(token.word()), flags)?)
+        self.add(fd, token, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
     }
 
     /// Tells of room to write, or of the reader's end.
     pub(crate) fn watch_room(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(token.word()), EventFlags::OUT | EventFlags::ET)?)
+        self.add(fd, token, EventFlags::OUT | EventFlags::ET)
     }
 
     /// Ends it. Closing is not enough where another process holds the same open file.

@@ -16,14 +16,14 @@ use std::{io::Write, time::Duration};
 use container::hooks::{Hooks, Moment};
 use monitor_api::{Attachments, Failure, HeldHooks, Reply};
 use rustix::{
-    fd::{AsFd, AsRawFd, OwnedFd},
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
 use syscall::clone::Clone3;
 
-use crate::{connection::Asked, failure::system, monitor::Monitor, token::Token};
+use crate::{connection::Asked, failure::system, monitor::Monitor};
 
 /// Seconds that a hook has which says nothing of its own: no request shall wait for ever.
 pub(crate) const PATIENCE: i64 = 120;
@@ -49,6 +49,13 @@ pub(crate) struct Runner {
     /// Its end of file is the runner's end.
     line: OwnedFd,
     said: Vec<u8>,
+}
+
+impl Runner {
+    /// For the event loop.
+    pub(crate) fn line(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
 }
 
 /// Gives each hook that has none a timeout.
@@ -96,10 +103,8 @@ impl Monitor {
             Err(error) => return Err((after, Some(system(what, error)))),
         };
         let serial = self.next_serial();
-        if let Err(error) = self.epoll.watch(&line, Token::Sync(serial)) {
-            return Err((after, Some(system(what, error))));
-        }
         self.runners.insert(serial, Runner { after, container: state.id, line, said: Vec::new() });
+        self.watch(serial);
         Ok(())
     }
 

@@ -50,6 +50,7 @@ mod terminal;
 mod thaw;
 mod timer;
 mod token;
+mod unwatched;
 mod upgrade;
 mod writers;
 

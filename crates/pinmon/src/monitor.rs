@@ -28,6 +28,9 @@ use crate::{
     writers::Writers,
 };
 
+/// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event again.
+const SIGNALS_MAX: usize = 8;
+
 /// See the head of this file.
 pub(crate) struct Monitor {
     pub(crate) epoll: Epoll,
@@ -62,6 +65,8 @@ pub(crate) struct Monitor {
     pub(crate) serials: u64,
     /// Another program is to take over.
     pub(crate) upgrade: Option<Pending>,
+    /// Children may have ended that were not reaped yet: no event reports them again.
+    pub(crate) reaping: bool,
     /// `Shutdown` was granted.
     pub(crate) over: bool,
 }
@@ -72,10 +77,13 @@ impl Monitor {
         self.epoll.watch(&self.listener, Token::Listener)?;
         self.epoll.watch(&self.signals, Token::Signals)?;
         while !self.over {
-            let is_idle = self.removing.is_empty() && !self.thaws.is_ready();
+            let is_idle = self.removing.is_empty() && !self.thaws.is_ready() && !self.reaping;
             let most = if is_idle { self.timers.next() } else { Some(std::time::Duration::ZERO) };
             for happened in self.epoll.wait(most)? {
                 self.happened(happened);
+            }
+            if self.reaping {
+                self.reap();
             }
             while let Some(timer) = self.timers.due() {
                 self.due(timer);
@@ -131,15 +139,17 @@ impl Monitor {
             Timer::Answer(serial) => self.answer_due(serial),
             Timer::Command(serial) => self.command_due(serial),
             Timer::Maker(serial) => self.maker_due(serial),
+            Timer::Watch(serial) => self.look_at_unwatched(serial),
             // Looked at after every round of events.
             Timer::Upgrade | Timer::Terminals => {}
         }
     }
 
+    /// Reads signals; what they report is reaped after the events of this turn.
     fn signalled(&mut self) {
-        loop {
+        for _ in 0..SIGNALS_MAX {
             match self.signals.read() {
-                Ok(Some(libc::SIGCHLD)) => self.reap(),
+                Ok(Some(libc::SIGCHLD)) => self.reaping = true,
                 Ok(Some(signal)) => self.asked_to_end(signal),
                 Ok(None) => return,
                 Err(error) => {

@@ -17,16 +17,23 @@ use crate::{
 /// How often, and how long apart at first, a process is asked that ended and was not reaped.
 const TRIES: u32 = 12;
 const FIRST: Duration = Duration::from_millis(1);
+/// Children that are reaped in one turn of the loop: some milliseconds.
+const WAITS_MAX: usize = 256;
 
 impl Monitor {
-    /// Reaps all that ended: containers, commands, and orphans that came to us as their subreaper.
+    /// Reaps what ended: containers, commands, and orphans that came to us as their subreaper. A container without a PID
+    /// namespace of its own can make orphans faster than they are reaped, so what is beyond [`WAITS_MAX`] has the next turn.
     pub(crate) fn reap(&mut self) {
+        self.reaping = true;
         self.advance_all();
-        loop {
+        for _ in 0..WAITS_MAX {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => self.reaped(pid.as_raw_nonzero().get(), End::of(status)),
                 Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return,
+                Ok(None) | Err(_) => {
+                    self.reaping = false;
+                    return;
+                }
             }
         }
     }

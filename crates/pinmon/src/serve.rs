@@ -60,6 +60,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         thaws: Thaws::default(),
         kept: BTreeMap::new(),
         serials: 0,
+        reaping: false,
         over: false,
         upgrade: None,
     };

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Command(u64),
     /// Namespaces of a pod should be made (maker).
     Maker(u64),
+    /// No event reports what becomes of this (container, command, maker, hooks, log writer; 0: the connection).
+    Watch(u64),
     /// An upgrade had its time.
     Upgrade,
     /// Log writers are missing, or not needed.

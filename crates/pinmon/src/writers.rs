@@ -27,7 +27,6 @@ use crate::{
     monitor::Monitor,
     output::{Output, Place, Stream},
     timer::Timer,
-    token::Token,
 };
 
 /// Most file systems with a writer of their own; logs on others go to one of these.
@@ -84,6 +83,11 @@ impl Writers {
     /// Whether output that goes there waits for a file system that hangs, or for a writer at all.
     pub(crate) fn is_stuck(&self, place: Place) -> bool {
         self.list.get(&place).is_none_or(|writer| writer.waits().is_some_and(|waits| waits >= STUCK))
+    }
+
+    /// The socket of the writer with this number.
+    pub(crate) fn line(&self, number: u64) -> Option<&Line> {
+        self.list.values().find(|writer| writer.number == number).map(|writer| &writer.line)
     }
 
     fn place_of(&self, number: u64) -> Option<Place> {
@@ -178,7 +182,9 @@ impl Monitor {
         }
         match self.clone_writer() {
             Ok(writer) => {
+                let number = writer.number;
                 self.writers.list.insert(place, writer);
+                self.watch(number);
                 true
             }
             Err(error) => {
@@ -202,7 +208,6 @@ impl Monitor {
         let state = self.journals.state();
         let start = Start { line: theirs, state: state.as_fd(), journal: &journal, busy: &busy, monitor };
         let child = Clone3::default().fork(|| log_writer::run(start))?;
-        self.epoll.watch_both(&line, Token::Writer(number))?;
         Ok(Writer {
             number,
             pid: child.pid,

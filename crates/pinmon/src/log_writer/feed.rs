@@ -19,6 +19,7 @@ use crate::{
     },
     stream::StreamKind,
     token::Token,
+    unwatched::LOOK,
 };
 
 /// First time until a part of a line is looked at again.
@@ -40,6 +41,8 @@ struct Stream {
     /// Looks at a part of a line so far; `resting`: the next one is due by timer.
     looks: u8,
     resting: bool,
+    /// No event reports what comes.
+    unwatched: bool,
 }
 
 /// See the head of this file.
@@ -72,8 +75,9 @@ impl Feed {
         for (kind, terminal) in &add.streams {
             let fd = files.next().ok_or_else(|| io::Error::other("a stream's descriptor is missing"))?;
             let (kind, terminal) = (*kind, *terminal);
-            let (ended, dry, queued, looks, resting) = (false, false, false, 0, false);
-            streams.push(Stream { kind, fd, terminal, ended, dry, queued, looks, resting });
+            let (ended, dry, queued, looks) = (false, false, false, 0);
+            let (resting, unwatched) = (false, false);
+            streams.push(Stream { kind, fd, terminal, ended, dry, queued, looks, resting, unwatched });
         }
         let log = if add.log { files.next() } else { None };
         let (container, line_max) = (add.container.clone(), add.line_max);
@@ -87,8 +91,15 @@ impl Feed {
     }
 
     /// Adds all streams to an epoll instance.
-    pub(super) fn watch(&self, epoll: &Epoll, serial: u64) -> io::Result<()> {
-        self.streams.iter().try_for_each(|stream| epoll.watch(&stream.fd, Token::Stream(serial, stream.kind)))
+    /// Those that it refuses are looked at by timer.
+    pub(super) fn watch(&mut self, epoll: &Epoll, serial: u64) {
+        for stream in &mut self.streams {
+            if let Err(error) = epoll.watch(&stream.fd, Token::Stream(serial, stream.kind)) {
+                let milliseconds = LOOK.as_millis();
+                eprintln!("pinmon: output of {}: watch: {error}: looked at every {milliseconds} ms", self.container);
+                stream.unwatched = true;
+            }
+        }
     }
 
     /// Removes streams and clients from it: other processes hold the same open files, so closing them is not enough.
@@ -163,6 +174,10 @@ impl Feed {
                 eprintln!("pinmon: output of {container}: {error}: given up");
                 stream.ended = true;
             }
+        }
+        if stream.unwatched && !stream.ended {
+            stream.resting = true;
+            return Next::Rest(LOOK);
         }
         Next::Event
     }

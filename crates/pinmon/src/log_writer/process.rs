@@ -24,6 +24,7 @@ use crate::{
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
+    unwatched::LOOK,
 };
 
 /// Batches, each of another stream where more than one is ready, until events are looked at again.
@@ -48,12 +49,14 @@ pub(super) struct LogWriter<'a> {
 impl LogWriter<'_> {
     /// Serves until the monitor closes its end.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.epoll.watch(&self.line, Token::Link)?;
+        let watched = self.epoll.watch(&self.line, Token::Link).is_ok();
         loop {
-            let most = if self.ready.is_empty() { self.timers.next() } else { Some(Duration::ZERO) };
+            let idle =
+                if watched { self.timers.next() } else { Some(self.timers.next().map_or(LOOK, |at| at.min(LOOK))) };
+            let most = if self.ready.is_empty() { idle } else { Some(Duration::ZERO) };
             let happened = self.epoll.wait(most)?;
             // A client that was attached before its container wrote gets what it wrote.
-            if happened.iter().any(|one| one.token == Token::Link) && !self.orders()? {
+            if (!watched || happened.iter().any(|one| one.token == Token::Link)) && !self.orders()? {
                 return Ok(());
             }
             for one in happened {
@@ -103,7 +106,10 @@ impl LogWriter<'_> {
             }
             Order::Tap { serial, number, kind } => {
                 if let (Some(feed), Some(pipe)) = (self.feeds.get_mut(&serial), files.into_iter().next()) {
-                    self.epoll.watch_room(&pipe, Token::Tap(serial, number))?;
+                    if let Err(error) = self.epoll.watch_room(&pipe, Token::Tap(serial, number)) {
+                        eprintln!("pinmon: attach to container {}: watch the client: {error}: closed", feed.container);
+                        return self.report(&Report::TapClosed { serial, number });
+                    }
                     feed.taps.add(number, kind, pipe);
                 }
                 // A part of a line that waits for its end is for this client too.
@@ -140,7 +146,7 @@ impl LogWriter<'_> {
             }
             self.report(&Report::Recovered { serial, failed })?;
         }
-        feed.watch(&self.epoll, serial)?;
+        feed.watch(&self.epoll, serial);
         if let Some(mut before) = self.feeds.insert(serial, feed) {
             before.forget(&self.epoll);
         }

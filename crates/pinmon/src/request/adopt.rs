@@ -14,7 +14,6 @@ use crate::{
     monitor::Monitor,
     process::{in_user_namespace, start_time},
     programs::Filter,
-    token::Token,
 };
 
 impl Monitor {
@@ -66,6 +65,7 @@ impl Monitor {
             pod_init: holding.state == HoldingState::PodInit,
             user_namespace: holding.user_namespace.unwrap_or_else(|| in_user_namespace(holding.pid)),
             hooks_time: hooks::UNKNOWN_TIME,
+            adopted: true,
             stage,
             warnings: Vec::new(),
             deletes: Vec::new(),
@@ -74,21 +74,15 @@ impl Monitor {
             sandbox: holding.sandbox,
             cgroup: holding.cgroup,
         };
-        self.take_over(child, &what);
+        self.take_over(child);
         Ok(Some(Reply::Done))
     }
 
-    fn take_over(&mut self, child: Child, what: &str) {
+    fn take_over(&mut self, child: Child) {
         let serial = self.next_serial();
-        let watched = child
-            .nascent()
-            .map_or(Ok(()), |n| self.epoll.watch(n.sync(), Token::Sync(serial)))
-            .and_then(|()| child.pidfd().map_or(Ok(()), |pidfd| self.epoll.watch(pidfd, Token::Pidfd(serial))));
-        if let Err(error) = watched {
-            eprintln!("pinmon: {what}: watch it: {error}");
-        }
         let (ended, lost) = (child.has_ended(), child.pidfd().is_none());
         self.containers.insert(serial, child);
+        self.watch(serial);
         self.hand_over(serial);
         if !ended && lost {
             // No process of that number and start time is there: how it ended is not known.

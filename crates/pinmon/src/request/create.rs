@@ -21,7 +21,6 @@ use crate::{
     stream::StreamKind,
     terminal::Closing,
     timer::Timer,
-    token::Token,
 };
 
 const ID_MAX: usize = 128;
@@ -70,6 +69,7 @@ impl Monitor {
             pod_init: false,
             user_namespace,
             hooks_time,
+            adopted: false,
             stage: Stage::Changing,
             warnings: plan.warnings().to_vec(),
             deletes: Vec::new(),
@@ -135,17 +135,10 @@ impl Monitor {
         child.pid = nascent.pid;
         child.start_time = start_time(nascent.pid).unwrap_or(0);
         let serial = self.next_serial();
-        let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
         self.timers.after(SETUP_DEADLINE + child.hooks_time, Timer::SetUp(serial));
         child.stage = Stage::Setting(nascent, asked);
         self.containers.insert(serial, child);
-        if let Err(error) = watched {
-            // Without events it is advanced when its process ends, which is now.
-            eprintln!("pinmon: {what}: watch its child: {error}");
-            if let Some(pidfd) = self.containers[&serial].pidfd() {
-                let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
-            }
-        }
+        self.watch(serial);
         Ok(())
     }
 }

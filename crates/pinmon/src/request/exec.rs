@@ -16,7 +16,6 @@ use crate::{
     programs::Filter,
     removal::Then,
     timer::Timer,
-    token::Token,
 };
 
 impl Monitor {
@@ -53,12 +52,6 @@ impl Monitor {
             }
         };
         let serial = self.next_serial();
-        let watched = self.epoll.watch(nascent.sync(), Token::Sync(serial));
-        if let Err(error) = watched {
-            // Without events it is advanced when its process ends, which is now.
-            eprintln!("pinmon: {what}: watch its child: {error}");
-            let _ = nascent.group.kill();
-        }
         let (terminal, warnings) = (None, Vec::new());
         let stage = CommandStage::Setting(asked);
         let deadline = clock::monotonic() + DEADLINE;
@@ -66,6 +59,7 @@ impl Monitor {
         let held = Held::Process(Box::new(nascent));
         self.commands
             .insert(serial, Command { id, container, held, terminal, warnings, stage, deadline, failure: None });
+        self.watch(serial);
         Ok(None)
     }
 

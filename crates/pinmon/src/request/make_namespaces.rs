@@ -3,14 +3,22 @@ use std::time::Duration;
 use container::{MadeNamespaces, OwnedNamespaces};
 use monitor_api::{Attachments, Failure, MakeNamespaces, Reply, Role};
 use oci::NamespaceType;
+use rustix::fd::BorrowedFd;
 
 use super::Answer;
-use crate::{connection::Asked, failure::of_container, monitor::Monitor, timer::Timer, token::Token};
+use crate::{connection::Asked, failure::of_container, monitor::Monitor, timer::Timer};
 
 /// A child that makes the namespaces of a pod, and who asked for them.
 pub(crate) struct Maker {
     asked: Asked,
     making: container::Making,
+}
+
+impl Maker {
+    /// For the event loop.
+    pub(crate) fn line(&self) -> BorrowedFd<'_> {
+        self.making.line()
+    }
 }
 
 /// Longest that it may take: some milliseconds.
@@ -30,9 +38,8 @@ impl Monitor {
         let wanted = OwnedNamespaces { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
         let making = wanted.make().map_err(|error| of_container(WHAT, &error))?;
         let serial = self.next_serial();
-        let watched = self.epoll.watch(making.line(), Token::Sync(serial));
-        watched.map_err(|error| crate::failure::system(format!("{WHAT}: watch its maker"), error))?;
         self.makers.insert(serial, Maker { asked, making });
+        self.watch(serial);
         self.timers.after(DEADLINE, Timer::Maker(serial));
         Ok(None)
     }

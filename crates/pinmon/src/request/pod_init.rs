@@ -61,6 +61,7 @@ impl Monitor {
             pod_init: true,
             user_namespace: spec.has_namespace(NamespaceType::User),
             hooks_time: Duration::ZERO,
+            adopted: false,
             stage: Stage::Changing,
             warnings: Vec::new(),
             deletes: Vec::new(),

@@ -1,0 +1,127 @@
+//! Limits of the kernel that containers can use up, and a monitor that works on.
+
+mod node;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use monitor_api::{Attach, Attachments, Request, Role};
+use node::Node;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+
+/// What is asked of a monitor may take so long on a machine under load.
+const PROMPT: Duration = Duration::from_secs(10);
+
+/// Children of the monitor that ended and were not reaped.
+fn zombies(node: &Node) -> usize {
+    let pid = node.monitor.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let is_zombie = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
+    };
+    children.split_whitespace().filter(|pid| is_zombie(pid)).count()
+}
+
+#[test]
+fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
+    const ORPHANS: usize = 700;
+    let mut node = Node::start();
+    let script = format!("i=0; while [ $i -lt {ORPHANS} ]; do (sleep 0.1 &); i=$((i+1)); done; echo done; sleep 1000");
+    let mut spec = node.spec("host", &["sh", "-c", &script]);
+    let linux = spec.linux.as_mut().expect("linux");
+    linux.namespaces.retain(|namespace| namespace.kind != oci::NamespaceType::Pid);
+    let output = node.output("host");
+    node.create_with("host", spec, output).expect("create");
+    node.start_container("host").expect("start");
+    kill_process(node.monitor, Signal::STOP).expect("stop");
+    node.eventually("all have ended", |node| zombies(node) >= ORPHANS);
+    kill_process(node.monitor, Signal::CONT).expect("continue");
+    node.eventually("all are reaped", |node| zombies(node) == 0);
+    node.wait_for_entry("host", "stdout F done");
+    node.delete("host");
+    node.end();
+}
+
+/// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and signals.
+fn start_without_watches() -> Node {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let script = folder.path().join("pinmon");
+    let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
+    // -D: the tracer is no parent, so that the monitor's own pid is that of this script.
+    let text = format!(
+        "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace=epoll_ctl \
+         -e inject=epoll_ctl:error=ENOSPC:when=3+ {program} \"$@\"\n"
+    );
+    fs::write(&script, text).expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let node = Node::start_program(&script);
+    drop(folder);
+    node
+}
+
+#[test]
+fn containers_live_and_are_logged_where_nothing_can_be_watched() {
+    if !PathBuf::from("/usr/bin/strace").exists() {
+        return;
+    }
+    let mut node = start_without_watches();
+    let begin = Instant::now();
+    let script = "echo one; echo error >&2; read -r l; echo two; exit 7";
+    let (theirs, ours) = std::io::pipe().expect("pipe");
+    let output = node.output("c").with(Role::Stdin, theirs.into());
+    let spec = node.spec("c", &["sh", "-c", script]);
+    node.create_with("c", spec, output).expect("create");
+    node.start_container("c").expect("start");
+    node.wait_for_entry("c", "stdout F one");
+    node.exec("c", "e", &["sh", "-c", "exit 3"]).expect("exec");
+    assert_eq!(node.wait_exec("e").code, Some(3));
+    // One that is attached is let go, its container goes on.
+    let (_reader, tap) = std::io::pipe().expect("pipe");
+    let attach = Request::Attach(Attach { container: "c".into() });
+    node.ask(attach, Attachments::new().with(Role::Stdout, tap.into())).expect("attach");
+    std::io::Write::write_all(&mut { ours }, b"go\n").expect("write");
+    assert_eq!(node.wait("c").code, Some(7));
+    let mut log = node.log("c");
+    log.sort();
+    assert_eq!(log, ["stderr F error", "stdout F one", "stdout F two"]);
+    node.delete("c");
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    assert!(node.diagnostics().contains("looked at every"), "{}", node.diagnostics());
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.end();
+}
+
+/// Whatever step it is that finds no room for a further descriptor.
+#[test]
+fn a_command_that_is_answered_with_an_error_does_not_run() {
+    let mut node = Node::start();
+    node.run("c", &["sleep", "1000"]);
+    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
+    let mut failed = 0;
+    for room in 0..24 {
+        let id = format!("e{room}");
+        let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
+        let narrow = Rlimit { current: Some((open + room) as u64), maximum: limit.maximum };
+        let mut process = node.spec("c", &["sleep", "1000"]).process.expect("a process");
+        process.terminal = true;
+        let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
+        let answer = node.exec_with("c", &id, process, Attachments::new());
+        prlimit(whose, Resource::Nofile, before).expect("prlimit");
+        match answer {
+            Ok(_) => node.kill(monitor_api::Target::Exec(id), 9, monitor_api::KillScope::All).expect("kill"),
+            Err(_) => {
+                failed += 1;
+                node.eventually("nothing of it runs", |node| !node.has_group(&id));
+            }
+        }
+    }
+    assert!(failed > 0, "there was room");
+    node.delete("c");
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.end();
+}
