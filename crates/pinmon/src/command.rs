@@ -155,11 +155,20 @@ impl Monitor {
                     command.terminal = terminal.map(|master| self.terminals.closing.own(master));
                 }
                 Ok(Progress::Executed) => {
-                    self.epoll.forget(nascent.sync());
+                    let answer = match started(command) {
+                        Ok(answer) => answer,
+                        Err(failure) => {
+                            // It would run on, and be nobody's.
+                            command.kill();
+                            return self.command_failed(serial, failure);
+                        }
+                    };
+                    if let Some(nascent) = command.nascent() {
+                        self.epoll.forget(nascent.sync());
+                    }
                     command.stage = CommandStage::Running;
                     self.timers.cancel(command.deadline, Timer::Command(serial));
-                    let answer = started(command);
-                    return self.reply(asked, answer);
+                    return self.reply(asked, Ok(answer));
                 }
                 Err(error) => {
                     let failure = of_container(&format!("exec in container {}", command.container), &error);

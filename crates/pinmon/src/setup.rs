@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use container::{Progress, hooks::Moment};
+use container::{Nascent, Progress, hooks::Moment};
 use monitor_api::{Attachments, Created, Failure, FailureKind, PodInitStarted, Reply, Role};
 use oci::NamespaceType;
 use rustix::{fd::OwnedFd, process::Signal};
@@ -36,7 +36,10 @@ impl Monitor {
             return self.advance_command(serial);
         }
         loop {
-            let Some(nascent) = self.containers.get_mut(&serial).and_then(Child::nascent_mut) else { return };
+            // What a child that failed still sends changes nothing: it is killed, and whoever waits is answered when it is reaped.
+            let advancing = |child: &&mut Child| !matches!(child.stage, Stage::Failing(..));
+            let child = self.containers.get_mut(&serial).filter(advancing);
+            let Some(nascent) = child.and_then(Child::nascent_mut) else { return };
             let advanced = nascent.advance();
             self.follow_pid(serial);
             match advanced {
@@ -94,7 +97,8 @@ impl Monitor {
 
     /// Its namespaces are made, and it waits until the hooks of that moment have run.
     fn hooks_of_creation(&mut self, serial: u64) {
-        let Some(child) = self.containers.get(&serial) else { return };
+        let setting = |child: &&Child| matches!(child.stage, Stage::Setting(..));
+        let Some(child) = self.containers.get(&serial).filter(setting) else { return };
         let (held, pid) = (child.hooks.clone(), child.pid);
         match self.run_hooks(held.as_deref(), Moment::Create, pid, After::Create(serial)) {
             Ok(()) => {}
@@ -104,7 +108,8 @@ impl Monitor {
 
     /// They have run.
     pub(crate) fn created_with_hooks(&mut self, serial: u64, failed: Option<String>) {
-        let Some(child) = self.containers.get_mut(&serial) else { return };
+        let setting = |child: &&mut Child| matches!(child.stage, Stage::Setting(..));
+        let Some(child) = self.containers.get_mut(&serial).filter(setting) else { return };
         let went = match (failed, child.nascent_mut()) {
             (Some(why), _) => Err(hooks::failure(&child.id, &why)),
             (None, Some(nascent)) => nascent.go_on(),
@@ -117,7 +122,13 @@ impl Monitor {
 
     fn set_up(&mut self, serial: u64, terminal: Option<OwnedFd>) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
-        let Stage::Setting(nascent, asked) = child.change() else { return };
+        let (nascent, asked) = match child.change() {
+            Stage::Setting(nascent, asked) => (nascent, asked),
+            other => {
+                child.stage = other;
+                return drop(terminal.map(|master| self.terminals.closing.own(master)));
+            }
+        };
         if let Some(terminal) = terminal
             && let Err(error) = child.output.add(StreamKind::Stdout, terminal, &self.terminals.closing)
         {
@@ -126,10 +137,15 @@ impl Monitor {
         if child.pod_init {
             return self.let_go(serial, nascent, asked);
         }
-        let answer = created(child, &nascent);
-        child.stage = Stage::Created(nascent);
-        self.hand_over(serial);
-        self.reply(asked, answer);
+        match created(child, &nascent) {
+            Ok(answer) => {
+                child.stage = Stage::Created(nascent);
+                self.hand_over(serial);
+                self.reply(asked, Ok(answer));
+            }
+            // The daemon would not know of it.
+            Err(failure) => self.fail(serial, nascent, asked, failure),
+        }
     }
 
     /// Sends the start byte.
@@ -176,21 +192,14 @@ impl Monitor {
         match child.change() {
             Stage::Setting(nascent, asked) => {
                 let failure = of_container(&format!("create container {}", child.id), error);
-                self.epoll.forget(nascent.sync());
-                child.stage = Stage::Failing(nascent, Some(asked), failure);
-                kill(child);
-                self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
-                self.reap_failed(serial);
+                self.fail(serial, nascent, asked, failure);
             }
             Stage::Starting(nascent, asked) => {
                 let failure = of_container(&format!("start container {}", child.id), error);
-                self.epoll.forget(nascent.sync());
                 if child.pod_init {
-                    child.stage = Stage::Failing(nascent, Some(asked), failure);
-                    kill(child);
-                    self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
-                    self.reap_failed(serial);
+                    self.fail(serial, nascent, asked, failure);
                 } else {
+                    self.epoll.forget(nascent.sync());
                     child.keep(nascent);
                     child.stage = Stage::Running;
                     self.reply(asked, Err(failure));
@@ -203,6 +212,16 @@ impl Monitor {
             }
             other => child.stage = other,
         }
+    }
+
+    /// Kills a child; whoever waits is answered when it was reaped, or soon.
+    fn fail(&mut self, serial: u64, nascent: Nascent, asked: Asked, failure: Failure) {
+        let Some(child) = self.containers.get_mut(&serial) else { return };
+        self.epoll.forget(nascent.sync());
+        child.stage = Stage::Failing(nascent, Some(asked), failure);
+        kill(child);
+        self.timers.after(ANSWER_AFTER, Timer::Answer(serial));
+        self.reap_failed(serial);
     }
 
     /// A child that never came to be was reaped: nothing of it stays.

@@ -125,3 +125,33 @@ fn a_command_that_is_answered_with_an_error_does_not_run() {
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
+
+#[test]
+fn a_container_that_is_answered_with_an_error_is_not_there() {
+    let mut node = Node::start();
+    node.run("other", &["sleep", "1000"]);
+    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
+    let mut failed = 0;
+    for room in 4..28 {
+        let id = format!("c{room}");
+        let mut spec = node.spec(&id, &["sleep", "1000"]);
+        spec.process.as_mut().expect("a process").terminal = true;
+        let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
+        let narrow = Rlimit { current: Some((open + room) as u64), maximum: limit.maximum };
+        let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
+        let answer = node.create_with(&id, spec, Attachments::new());
+        prlimit(whose, Resource::Nofile, before).expect("prlimit");
+        match answer {
+            Ok(_) => node.delete(&id),
+            Err(_) => {
+                failed += 1;
+                node.eventually("nothing of it is left", |node| !node.has_group(&id));
+                assert!(!node.inventory().contains_key(&id), "{id} is held");
+            }
+        }
+    }
+    assert!(failed > 0, "there was room");
+    node.delete("other");
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.end();
+}
