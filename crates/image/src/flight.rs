@@ -189,6 +189,20 @@ impl Cancel {
         *self.0.borrow()
     }
 
+    /// Returns the error of an operation that was cancelled, if it was.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Unavailable`]: it was cancelled.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_cancelled() { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// For work that was cancelled before it began.
+    #[cfg(test)]
+    pub(crate) fn at_once() -> Self {
+        Self(watch::channel(true).1)
+    }
+
     async fn cancelled(&self) {
         let mut cancelled = self.0.clone();
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
@@ -204,7 +218,11 @@ impl Cancel {
         tokio::select! {
             biased;
             result = waiting => result,
-            () = self.cancelled() => Err(Error::unavailable("cancelled: no caller waits for it any longer")),
+            () = self.cancelled() => Err(cancelled()),
         }
     }
+}
+
+fn cancelled() -> Error {
+    Error::unavailable("cancelled: no caller waits for it any longer")
 }

@@ -122,7 +122,7 @@ impl Inner {
             (source, _) => {
                 meter.report(Stage::Unpacking, 0);
                 let path = self.content.path(&layer.blob);
-                match (self.unpack_file(path, &layer, true).await, source) {
+                match (self.unpack_file(path, (&layer, true), &cancel).await, source) {
                     // Its size is right and its bytes are not: it is replaced by the registry's.
                     (Err(error), Source::Registry { session, endpoint }) if error.kind == ErrorKind::Corrupt => {
                         tracing::warn!("layer {}: {error}; it is fetched again", layer.blob);
@@ -186,7 +186,7 @@ impl Inner {
         cancel.guard(stream.open()).await?;
         let (file, writer, reader) = self.create_download().await?;
         let gave_way = reader.gave_way();
-        let unpacking = self.unpack_from(reader, layer, wanted.unpacked);
+        let unpacking = self.unpack_from(reader, (layer, wanted.unpacked), cancel);
         let downloading = async {
             let target = (file.0.clone(), writer);
             let work = download::layer((session, stream), layer, target, &self.disk, meter, cancel);
@@ -198,7 +198,7 @@ impl Inner {
         // In this order: an archive that makes no sense is most likely a damaged download.
         downloaded?;
         if unpacked.is_err() && gave_way.load(Ordering::Relaxed) {
-            unpacked = self.unpack_file(file.0.clone(), layer, wanted.unpacked).await;
+            unpacked = self.unpack_file(file.0.clone(), (layer, wanted.unpacked), cancel).await;
         }
         let unpacked = unpacked?;
         let (store, blob) = (self.clone(), layer.blob.clone());
@@ -223,11 +223,11 @@ impl Inner {
     async fn unpack_file(
         &self,
         path: PathBuf,
-        layer: &LayerRef,
-        wanted: bool,
+        wanted: (&LayerRef, bool),
+        cancel: &Cancel,
     ) -> Result<Option<(Scratch, Unpacked)>, Error> {
         let open = move || File::open(&path).map_err(at("open", &path));
-        self.unpack_from(self.disk.run(open).await?, layer, wanted).await
+        self.unpack_from(self.disk.run(open).await?, wanted, cancel).await
     }
 
     /// Unpacks into a new folder, and compares the digest with what the configuration says. Where the layer is here and
@@ -235,21 +235,21 @@ impl Inner {
     async fn unpack_from(
         &self,
         source: impl std::io::Read + Send + 'static,
-        layer: &LayerRef,
-        wanted: bool,
+        (layer, wanted): (&LayerRef, bool),
+        cancel: &Cancel,
     ) -> Result<Option<(Scratch, Unpacked)>, Error> {
         let _turn = self.pulls.unpacks.take().await?;
         let (path, limits, diff_id) = (self.content.temporary("layer"), self.limits(), layer.diff_id.clone());
         let (trash, errors) = (self.trash.clone(), self.sync.errors());
-        let began = Instant::now();
+        let (began, cancel) = (Instant::now(), cancel.clone());
         let unpacking = self.disk.thread("image-layer", move || {
             if !wanted {
-                return is_same(&unpack::diff_id(source, limits)?, &diff_id).map(|()| None);
+                return is_same(&unpack::diff_id(source, limits, &cancel)?, &diff_id).map(|()| None);
             }
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(at("create", &path))?;
             let folder = Scratch(path, trash, errors);
             let root = open_folder(&folder.0)?;
-            let unpacked = unpack(source, root, limits).map_err(|error| error.during("unpack"))?;
+            let unpacked = unpack(source, root, limits, &cancel).map_err(|error| error.during("unpack"))?;
             is_same(&unpacked.diff_id, &diff_id).map(|()| Some((folder, unpacked)))
         });
         let unpacked = unpacking.instrument(debug_span!("unpack")).await;

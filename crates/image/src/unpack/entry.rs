@@ -71,8 +71,9 @@ impl Unpacker {
         let name = split(path).1;
         let result = match make(parent, name) {
             Err(Errno::EXIST) => {
-                self.tree.clear(parent, name).map_err(|cause| wrong(path, "replace it", cause))?;
-                self.forget(path);
+                if self.tree.clear(parent, name).map_err(|cause| wrong(path, "replace it", cause))? {
+                    self.forget(path);
+                }
                 make(parent, name)
             }
             other => other,
@@ -82,9 +83,16 @@ impl Unpacker {
 
     /// Forgets what was to be done to folders at or below a path that is no folder any more.
     fn forget(&mut self, path: &[u8]) {
-        let below = |other: &[u8]| other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-        self.folders.retain(|folder, _| !below(folder));
-        self.tree.implied.retain(|folder| !below(folder));
+        self.folders.remove(path);
+        self.tree.implied.remove(path);
+        // The byte after `/` is `0`.
+        let below = [path, b"/"].concat()..[path, b"0"].concat();
+        let folders: Vec<Vec<u8>> = self.folders.range(below.clone()).map(|(folder, _)| folder.clone()).collect();
+        folders.iter().for_each(|folder| drop(self.folders.remove(folder)));
+        let implied: Vec<Vec<u8>> = self.tree.implied.range(below).cloned().collect();
+        for folder in implied {
+            self.tree.implied.remove(&folder);
+        }
     }
 
     fn directory(&mut self, parent: &OwnedFd, path: &[u8], meta: &Meta) -> Result<(), Error> {

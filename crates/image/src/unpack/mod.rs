@@ -14,7 +14,7 @@ mod tar;
 mod tree;
 mod whiteout;
 
-use std::{collections::HashMap, io::Read, thread};
+use std::{collections::BTreeMap, io::Read, thread};
 
 use rustix::fd::OwnedFd;
 
@@ -23,7 +23,7 @@ use self::{
     tar::Meta,
     tree::{Tree, show},
 };
-use crate::{Digest, Error};
+use crate::{Digest, Error, flight::Cancel};
 
 pub(crate) use self::{
     attributes::set as set_attributes,
@@ -66,14 +66,20 @@ pub(crate) struct Unpacked {
     pub(crate) implied: Vec<Vec<u8>>,
 }
 
-/// Unpacks `source` (tar, gzip or zstd) into the empty folder `root`. Blocks: not for an async thread.
-pub(crate) fn unpack(source: impl Read + Send, root: OwnedFd, limits: Limits) -> Result<Unpacked, Error> {
+/// Unpacks `source` (tar, gzip or zstd) into the empty folder `root`. Ends with an error before the next entry once it is
+/// cancelled. Blocks: not for an async thread.
+pub(crate) fn unpack(
+    source: impl Read + Send,
+    root: OwnedFd,
+    limits: Limits,
+    cancel: &Cancel,
+) -> Result<Unpacked, Error> {
     thread::scope(|scope| {
         let started = chunks::decompress(scope, source);
         let (chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
         let files = thread::Builder::new().name("image-unpack".into()).spawn_scoped(scope, move || {
             background::step_back();
-            let mut unpacker = Unpacker::new(root, chunks, limits);
+            let mut unpacker = Unpacker::new(root, chunks, limits, cancel.clone());
             unpacker.run()?;
             unpacker.finish()
         });
@@ -85,7 +91,7 @@ pub(crate) fn unpack(source: impl Read + Send, root: OwnedFd, limits: Limits) ->
 }
 
 /// The diff id of `source`, of which nothing is unpacked. Blocks: not for an async thread.
-pub(crate) fn diff_id(source: impl Read + Send, limits: Limits) -> Result<Digest, Error> {
+pub(crate) fn diff_id(source: impl Read + Send, limits: Limits, cancel: &Cancel) -> Result<Digest, Error> {
     thread::scope(|scope| {
         let started = chunks::decompress(scope, source);
         let (mut chunks, inflate) = started.map_err(|cause| Error::system(format!("start a thread: {cause}")))?;
@@ -96,6 +102,7 @@ pub(crate) fn diff_id(source: impl Read + Send, limits: Limits) -> Result<Digest
             if chunks.passed() > limits.bytes {
                 return Err(limits.exceeded());
             }
+            cancel.check()?;
             if count == 0 {
                 break;
             }
@@ -113,22 +120,24 @@ struct Unpacker {
     /// Bytes of files so far.
     bytes: u64,
     /// What folders get at the end: files made in them would change their times, and a mode may forbid them.
-    folders: HashMap<Vec<u8>, Meta>,
+    folders: BTreeMap<Vec<u8>, Meta>,
     /// Estimate of the memory of `folders` and of the tree's implied folders; what was replaced still counts.
     folders_memory: usize,
     umask: u32,
+    cancel: Cancel,
 }
 
 impl Unpacker {
-    fn new(root: OwnedFd, chunks: Chunks, limits: Limits) -> Self {
+    fn new(root: OwnedFd, chunks: Chunks, limits: Limits, cancel: Cancel) -> Self {
         Self {
             tree: Tree::new(root),
             chunks,
             limits,
             bytes: 0,
-            folders: HashMap::new(),
+            folders: BTreeMap::new(),
             folders_memory: 0,
             umask: umask(),
+            cancel,
         }
     }
 
@@ -136,6 +145,7 @@ impl Unpacker {
     fn run(&mut self) -> Result<(), Error> {
         let mut entries = 0;
         while let Some(entry) = tar::next(&mut self.chunks).map_err(|cause| stream(self.chunks.passed(), &cause))? {
+            self.cancel.check()?;
             entries += 1;
             if entries > self.limits.entries {
                 return Err(Error::invalid(format!("more than {} entries", self.limits.entries)));
@@ -189,9 +199,7 @@ impl Unpacker {
         for (path, meta) in std::mem::take(&mut self.folders) {
             self.finish_folder(&path, &meta)?;
         }
-        let mut implied: Vec<_> = self.tree.implied.drain().collect();
-        implied.sort();
-        Ok(implied)
+        Ok(std::mem::take(&mut self.tree.implied).into_iter().collect())
     }
 }
 
@@ -215,6 +223,9 @@ impl std::fmt::Debug for Unpacker {
         write!(f, "unpacking at byte {}", self.chunks.passed())
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Names an entry in an error.
 fn naming(path: &[u8]) -> String {

@@ -5,7 +5,7 @@
 //! archive leads out of it; everything else happens relative to that descriptor, on one last name, which is not followed.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     ffi::CString,
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -32,6 +32,9 @@ const LINKS_MAX: u32 = 40;
 /// Deepest directory of a layer, symlinks on the way resolved.
 const DEPTH_MAX: usize = 1000;
 
+/// Directories that may be opened to count depths in one layer: some ten seconds.
+const STEPS_MAX: u64 = 10_000_000;
+
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The root of a layer being unpacked.
@@ -39,7 +42,9 @@ pub(crate) struct Tree {
     root: Rc<OwnedFd>,
     open: HashMap<Vec<u8>, Opened>,
     /// Folders that entries lie in but that have no entry of their own.
-    pub(crate) implied: HashSet<Vec<u8>>,
+    pub(crate) implied: BTreeSet<Vec<u8>>,
+    /// Directories that were opened to count how deep others are.
+    steps: u64,
 }
 
 /// An open directory and its real depth below the root.
@@ -87,7 +92,7 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 impl Tree {
     pub(crate) fn new(root: OwnedFd) -> Self {
-        Self { root: Rc::new(root), open: HashMap::new(), implied: HashSet::new() }
+        Self { root: Rc::new(root), open: HashMap::new(), implied: BTreeSet::new(), steps: 0 }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -123,7 +128,7 @@ impl Tree {
     }
 
     /// Opens a directory that exists; through symlinks of the archive if need be.
-    fn open_existing(&self, path: &[u8]) -> rustix::io::Result<Option<Opened>> {
+    fn open_existing(&mut self, path: &[u8]) -> rustix::io::Result<Option<Opened>> {
         let plain = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let depth = path.iter().filter(|byte| **byte == b'/').count() + 1;
         match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), plain) {
@@ -140,14 +145,19 @@ impl Tree {
         }
     }
 
-    /// Counts the directories between `directory` and the root, at most one more than are allowed.
-    fn depth(&self, directory: &OwnedFd) -> rustix::io::Result<usize> {
+    /// Counts the directories between `directory` and the root, at most one more than are allowed. [`Errno::LOOP`]: paths
+    /// through symlinks to deep directories alternate, so that each entry opens a thousand of them.
+    fn depth(&mut self, directory: &OwnedFd) -> rustix::io::Result<usize> {
         let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         let root = identity(&self.root)?;
         let mut above = rustix::fs::openat(directory, c".", FOLDER, Mode::empty())?;
         for depth in 0..=DEPTH_MAX {
             if identity(&above)? == root {
                 return Ok(depth);
+            }
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                return Err(Errno::LOOP);
             }
             above = rustix::fs::openat(&above, c"..", FOLDER, Mode::empty())?;
         }
@@ -175,10 +185,15 @@ impl Tree {
         }
     }
 
-    /// Takes away what is at `name`, a whole folder too. Cached folders are forgotten: they may be gone.
-    pub(crate) fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
-        self.open.clear();
-        directory_tree::remove(parent.as_fd(), &CString::new(name).map_err(|_| Errno::INVAL)?)
+    /// Removes what is at `name`, a whole directory too. Returns whether paths may have led through it: then open
+    /// directories are forgotten, as they may be gone.
+    pub(crate) fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<bool> {
+        let led_on = matches!(kind_at(parent, name)?.0, FileType::Directory | FileType::Symlink);
+        if led_on {
+            self.open.clear();
+        }
+        directory_tree::remove(parent.as_fd(), &CString::new(name).map_err(|_| Errno::INVAL)?)?;
+        Ok(led_on)
     }
 }
 
@@ -223,7 +238,25 @@ pub(crate) fn kind_at(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<(File
 
 #[cfg(test)]
 mod tests {
-    use super::{link_target, normalize};
+    use rustix::{
+        fs::{Mode, OFlags},
+        io::Errno,
+    };
+
+    use super::{STEPS_MAX, Tree, link_target, normalize};
+
+    #[test]
+    fn counting_depths_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        std::os::unix::fs::symlink("a/b/c", dir.path().join("l")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut tree = Tree::new(rustix::fs::open(dir.path(), flags, Mode::empty()).unwrap());
+        assert_eq!(tree.open_existing(b"l").unwrap().unwrap().depth, 3);
+        assert_eq!(tree.steps, 3);
+        tree.steps = STEPS_MAX - 1;
+        assert_eq!(tree.open_existing(b"l").err(), Some(Errno::LOOP));
+    }
 
     #[test]
     fn paths_stay_in_the_layer() {
