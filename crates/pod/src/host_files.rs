@@ -4,13 +4,14 @@
 //! ```text
 //!            a place of 64              after SLOW: its place is free again            at its limit
 //! admitted ───────────────▶ working ────────────────────────────────────────▶ stuck ──────────────▶ given up
-//!  waits while its file system          counted against its file system                 the thread stays, counted
-//!  has STUCK_MAX stuck threads
+//!  waits while a file system of     counted against all its           counted against the       the thread stays, counted
+//!  its paths has SOURCE_MAX         file systems                      one that it hangs at
+//!  threads at work or stuck
 //! ```
 //! So a file system that hangs costs a bounded number of threads, and nobody waits for it who does not use it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -30,9 +31,9 @@ use crate::{Error, ErrorKind, mount_source::MountTable};
 const PLACES: usize = 64;
 /// Work that takes longer gives up its place.
 const SLOW: Duration = Duration::from_millis(500);
-/// Threads that may be stuck in one file system before no other is admitted to it.
-const STUCK_MAX: usize = 8;
-/// The same, of all file systems together.
+/// Threads that may work in one file system, those that are stuck included, before no other is admitted to it.
+const SOURCE_MAX: usize = 8;
+/// Threads that may be stuck in all file systems together.
 const ALL_STUCK_MAX: usize = 192;
 
 /// See the module.
@@ -41,15 +42,23 @@ pub(crate) struct HostFiles(Arc<Shared>);
 
 struct Shared {
     places: Arc<Semaphore>,
-    stuck: Mutex<HashMap<String, usize>>,
-    /// Some thread is stuck no longer.
+    threads: Mutex<Threads>,
+    /// Some thread has come to its end, or is counted against fewer file systems.
     freed: Notify,
+}
+
+/// The threads that were admitted and have not come to their end.
+#[derive(Default)]
+struct Threads {
+    working: Vec<Arc<Progress>>,
+    /// How many are stuck, by file system.
+    stuck: HashMap<String, usize>,
 }
 
 impl Default for HostFiles {
     fn default() -> Self {
-        let (stuck, freed) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { places: Arc::new(Semaphore::new(PLACES)), stuck, freed }))
+        let (threads, freed) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Shared { places: Arc::new(Semaphore::new(PLACES)), threads, freed }))
     }
 }
 
@@ -97,52 +106,109 @@ impl Progress {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
+impl Threads {
+    /// The first of these paths whose file system admits no more work: as many threads as may be are in it, or `most_stuck`
+    /// are stuck. `table` is `None` where none has been read, which is done only when it matters.
+    fn closed<'a>(&self, paths: &'a [PathBuf], most_stuck: usize, table: Option<&MountTable>) -> Admission<'a> {
+        if self.stuck.is_empty() && self.working.len() < SOURCE_MAX {
+            return Admission::Open;
+        }
+        let Some(table) = table else { return Admission::NeedsTable };
+        if self.stuck.values().sum::<usize>() >= ALL_STUCK_MAX {
+            return paths.first().map_or(Admission::Open, |path| Admission::Closed(path));
+        }
+        let busy: Vec<HashSet<String>> = self
+            .working
+            .iter()
+            .map(|progress| progress.paths.iter().map(|path| table.source(path)).collect())
+            .collect();
+        let is_closed = |path: &&PathBuf| {
+            let source = table.source(path);
+            let stuck = self.stuck.get(&source).copied().unwrap_or_default();
+            let working = busy.iter().filter(|sources| sources.contains(&source)).count();
+            stuck >= most_stuck || stuck + working >= SOURCE_MAX
+        };
+        paths.iter().find(is_closed).map_or(Admission::Open, |path| Admission::Closed(path))
     }
 
-    /// The first of these paths whose file system admits no more work.
-    fn closed(&self, paths: &[PathBuf], most: usize) -> Option<PathBuf> {
-        let stuck = self.lock().clone();
-        if stuck.is_empty() {
-            return None;
+    /// Whether it was counted as working.
+    fn remove(&mut self, progress: &Arc<Progress>) -> bool {
+        let place = self.working.iter().position(|working| Arc::ptr_eq(working, progress));
+        place.map(|place| self.working.swap_remove(place)).is_some()
+    }
+}
+
+/// Whether work on some paths may begin.
+enum Admission<'a> {
+    Open,
+    Closed(&'a Path),
+    NeedsTable,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first of these paths whose file system admits no more work; where all do, the work is counted.
+    fn admit(&self, paths: &[PathBuf], most_stuck: usize, begin: Option<&Arc<Progress>>) -> Result<(), PathBuf> {
+        let mut table = None;
+        loop {
+            let mut threads = self.lock();
+            match threads.closed(paths, most_stuck, table.as_ref()) {
+                Admission::Closed(path) => return Err(path.to_owned()),
+                Admission::Open => {
+                    threads.working.extend(begin.cloned());
+                    return Ok(());
+                }
+                Admission::NeedsTable => {}
+            }
+            drop(threads);
+            table = Some(MountTable::read());
         }
-        let table = MountTable::read();
-        let is_full = stuck.values().sum::<usize>() >= ALL_STUCK_MAX;
-        let is_closed = |path: &&PathBuf| is_full || stuck.get(&table.source(path)).is_some_and(|count| *count >= most);
-        paths.iter().find(is_closed).cloned()
     }
 }
 
 impl Stuck {
-    fn new(shared: &Arc<Shared>, path: &Path) -> Self {
-        let source = MountTable::read().source(path);
-        *shared.lock().entry(source.clone()).or_default() += 1;
-        Self { shared: Arc::clone(shared), source }
+    /// `None`: it has come to its end.
+    fn new(shared: &Arc<Shared>, progress: &Arc<Progress>) -> Option<Self> {
+        let source = MountTable::read().source(progress.path());
+        let mut threads = shared.lock();
+        if !threads.remove(progress) {
+            return None;
+        }
+        *threads.stuck.entry(source.clone()).or_default() += 1;
+        drop(threads);
+        shared.freed.notify_waiters();
+        Some(Self { shared: Arc::clone(shared), source })
     }
 }
 
 impl Drop for Stuck {
     fn drop(&mut self) {
-        let mut stuck = self.shared.lock();
-        if let Some(count) = stuck.get_mut(&self.source) {
+        let mut threads = self.shared.lock();
+        if let Some(count) = threads.stuck.get_mut(&self.source) {
             *count -= 1;
             if *count == 0 {
-                stuck.remove(&self.source);
+                threads.stuck.remove(&self.source);
             }
         }
-        drop(stuck);
+        drop(threads);
         self.shared.freed.notify_waiters();
     }
 }
 
 /// Ends the count of a thread, also when its work panics.
-struct End(Arc<Progress>);
+struct End {
+    shared: Arc<Shared>,
+    progress: Arc<Progress>,
+}
 
 impl Drop for End {
     fn drop(&mut self) {
-        *self.0.lock() = Hold { done: true, ..Hold::default() };
+        *self.progress.lock() = Hold { done: true, ..Hold::default() };
+        self.shared.lock().remove(&self.progress);
+        self.shared.freed.notify_waiters();
     }
 }
 
@@ -159,12 +225,8 @@ impl HostFiles {
         work: impl FnOnce(&Progress) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let until = Instant::now() + limit;
-        while let Some(path) = self.closed(&paths, STUCK_MAX, until).await {
-            if Instant::now() >= until {
-                return Err(hangs(&path, limit));
-            }
-        }
-        self.run(paths, until, limit, work).await
+        let progress = self.admitted(paths, until, limit).await?;
+        self.run(progress, until, limit, work).await
     }
 
     /// The same, where work on a file system in which any thread is stuck fails at once.
@@ -174,49 +236,63 @@ impl HostFiles {
         limit: Duration,
         work: impl FnOnce(&Progress) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        match self.0.closed(&paths, 1) {
-            Some(path) => Err(hangs(&path, limit)),
-            None => self.run(paths, Instant::now() + limit, limit, work).await,
-        }
+        self.0.admit(&paths, 1, None).map_err(|path| hangs(&path, limit))?;
+        self.visit(paths, limit, work).await
     }
 
-    /// A path that is not admitted, after something changed; `None`: all are.
-    async fn closed(&self, paths: &[PathBuf], most: usize, until: Instant) -> Option<PathBuf> {
-        let freed = self.0.freed.notified();
-        tokio::pin!(freed);
-        // Registered before the look, so that nothing is missed in between.
-        freed.as_mut().enable();
-        let path = self.0.closed(paths, most)?;
-        let _ = timeout_at(until, freed).await;
-        Some(path)
+    /// Waits until all paths are admitted and there is a place. Who waits for a file system holds no place, and who waited
+    /// for a place looks at its file systems again.
+    async fn admitted(&self, paths: Vec<PathBuf>, until: Instant, limit: Duration) -> Result<Arc<Progress>, Error> {
+        let shared = &self.0;
+        let progress = Arc::new(Progress { paths, at: AtomicUsize::new(0), hold: Mutex::default() });
+        loop {
+            let freed = shared.freed.notified();
+            tokio::pin!(freed);
+            // Registered before the look, so that nothing is missed in between.
+            freed.as_mut().enable();
+            let closed = match shared.admit(&progress.paths, SOURCE_MAX, None) {
+                Err(path) => path,
+                Ok(()) => {
+                    let place = timeout_at(until, Arc::clone(&shared.places).acquire_owned()).await;
+                    let place =
+                        place.map_err(|_| Error::unavailable("too many other containers open their volumes"))?;
+                    progress.lock().place = Some(place.map_err(|_| Error::unavailable("the daemon is ending"))?);
+                    match shared.admit(&progress.paths, SOURCE_MAX, Some(&progress)) {
+                        Ok(()) => return Ok(progress),
+                        Err(path) => path,
+                    }
+                }
+            };
+            progress.lock().place = None;
+            if timeout_at(until, freed).await.is_err() {
+                return Err(hangs(&closed, limit));
+            }
+        }
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        paths: Vec<PathBuf>,
+        progress: Arc<Progress>,
         until: Instant,
         limit: Duration,
         work: impl FnOnce(&Progress) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let shared = &self.0;
-        let place = timeout_at(until, Arc::clone(&shared.places).acquire_owned()).await;
-        let place = place.map_err(|_| Error::unavailable("too many other containers open their volumes"))?;
-        let place = place.map_err(|_| Error::unavailable("the daemon is ending"))?;
-        let hold = Mutex::new(Hold { place: Some(place), ..Hold::default() });
-        let progress = Arc::new(Progress { paths, at: AtomicUsize::new(0), hold });
         let (done, mut outcome) = oneshot::channel();
-        let (theirs, span) = (Arc::clone(&progress), tracing::Span::current());
+        let (end, span) =
+            (End { shared: Arc::clone(shared), progress: Arc::clone(&progress) }, tracing::Span::current());
         tokio::task::spawn_blocking(move || {
-            let end = End(theirs);
+            let end = end;
             // Its caller may have given up.
-            let _ = done.send(span.in_scope(|| work(&end.0)));
+            let _ = done.send(span.in_scope(|| work(&end.progress)));
         });
         let bug = |_| Error::internal("a bug: work on the node's files panicked");
         if let Ok(outcome) = timeout(SLOW, &mut outcome).await {
             return outcome.map_err(bug)?;
         }
-        let stuck = Stuck::new(shared, progress.path());
-        progress.become_stuck(stuck);
+        if let Some(stuck) = Stuck::new(shared, &progress) {
+            progress.become_stuck(stuck);
+        }
         match timeout_at(until, outcome).await {
             Ok(outcome) => outcome.map_err(bug)?,
             Err(_) => {
