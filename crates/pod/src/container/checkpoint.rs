@@ -9,6 +9,7 @@
 //! (CRIU's images), `rootfs-diff.tar`, `deleted.files`, `container.log`, `dump.log`, `stats-dump`.
 
 mod archive;
+mod attempt;
 mod changes;
 mod criu;
 mod outside;
@@ -20,6 +21,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+use attempt::Attempt;
 
 use super::{Container, ContainerPhase};
 use crate::{
@@ -53,12 +56,13 @@ impl Engine {
             if container.record().phase != ContainerPhase::Running {
                 return Err(Error::state("it does not run").during(told));
             }
-            let job = Job::new(&engine, &container, location);
+            let job = Job::new(&engine, &container, location).map_err(|e| e.during(&told))?;
             let done = tokio::time::timeout(timeout, job.run()).await;
             let done = done.unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::DeadlineExceeded, format!("not done after {} s", timeout.as_secs())))
             });
             if done.is_err() {
+                job.attempt.give_up();
                 job.thaw().await;
             }
             // Work that hangs on a dead file system must not keep the container locked.
@@ -73,25 +77,22 @@ impl Engine {
 struct Job<'a> {
     engine: &'a Arc<Inner>,
     container: &'a Arc<Container>,
-    location: PathBuf,
-    /// CRIU's files and what else is made for the archive.
-    folder: PathBuf,
+    attempt: Arc<Attempt>,
 }
 
 impl<'a> Job<'a> {
-    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Self {
-        let folder = engine.config.data_dir.join(FOLDER).join(container.id());
-        Self { engine, container, location, folder }
+    fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
+        let attempts = engine.config.data_dir.join(FOLDER).join(container.id());
+        Ok(Self { engine, container, attempt: Attempt::new(&attempts, location)? })
     }
 
     async fn run(&self) -> Result<(), Error> {
-        let (folder, location) = (self.folder.clone(), self.location.clone());
-        let images = self.folder.join("checkpoint");
-        let (at, to) = (images.clone(), location.clone());
+        let images = self.attempt.folder.join("checkpoint");
+        let (at, attempt) = (images.clone(), Arc::clone(&self.attempt));
         let program = blocking(move || {
-            check_location(&to)?;
+            check_location(&attempt.location)?;
             let program = criu::find()?;
-            let _ = std::fs::remove_dir_all(&folder);
+            attempt.remove_others()?;
             let created = DirBuilder::new().recursive(true).mode(0o700).create(&at);
             created.map_err(failed(format_args!("create {}", at.display())))?;
             Ok(program)
@@ -105,12 +106,13 @@ impl<'a> Job<'a> {
             Ok((outside::externals(&spec, pid)?, outside::freezer(&container.metadata.cgroup)))
         });
         let (externals, freezer) = outside.await?;
-        criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.folder, externals, freezer }).await?;
+        criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.folder, externals, freezer })
+            .await?;
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
-        let folder = self.folder.clone();
+        let attempt = Arc::clone(&self.attempt);
         blocking(move || {
-            changes::write(&engine, &container, &folder)?;
-            archive::write(&engine, &container, &folder, &location)
+            changes::write(&engine, &container, &attempt)?;
+            archive::write(&engine, &container, &attempt)
         })
         .await
     }
@@ -125,14 +127,8 @@ impl<'a> Job<'a> {
     }
 
     async fn clean(&self) {
-        let folder = self.folder.clone();
-        let removed = blocking(move || match std::fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed(format_args!("remove {}", folder.display()))(error))
-            }
-            _ => Ok(()),
-        });
-        if let Err(error) = removed.await {
+        let attempt = Arc::clone(&self.attempt);
+        if let Err(error) = blocking(move || attempt.clean()).await {
             tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
         }
     }

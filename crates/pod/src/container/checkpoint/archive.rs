@@ -1,14 +1,15 @@
 //! The archive: CRIU's images and what they are of, in the layout that `checkpointctl` and the other engines read.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{BufWriter, Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    sync::Arc,
 };
 
 use serde_json::{Value, json};
 
+use super::attempt::{Attempt, Guarded};
 use crate::{
     Error, clock,
     container::{Container, log_file},
@@ -19,21 +20,16 @@ use crate::{
 /// Files of CRIU's and ours that are not images.
 const BESIDE: [&str; 4] = ["dump.log", "stats-dump", "rootfs-diff.tar", "deleted.files"];
 
-/// Written beside `location` and renamed: what is there is whole.
-pub(super) fn write(engine: &Inner, container: &Container, folder: &Path, location: &Path) -> Result<(), Error> {
-    let beside = location.with_added_extension("partial");
-    let written = pack(engine, container, folder, &beside);
-    let renamed = written
-        .and_then(|()| fs::rename(&beside, location).map_err(failed(format_args!("rename to {}", location.display()))));
-    renamed.inspect_err(|_| {
-        let _ = fs::remove_file(&beside);
-    })
+/// Written next to the location and renamed: what is there is whole.
+pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+    attempt.publish(pack(engine, container, attempt))
 }
 
-fn pack(engine: &Inner, container: &Container, folder: &Path, to: &Path) -> Result<(), Error> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to);
+fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+    let (folder, to) = (&attempt.folder, &attempt.partial);
+    let file = attempt.check().and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(to));
     let file = file.map_err(failed(format_args!("create {}", to.display())))?;
-    let mut tar = tar::Builder::new(BufWriter::new(file));
+    let mut tar = tar::Builder::new(BufWriter::new(Guarded { inner: file, attempt: Arc::clone(attempt) }));
     tar.follow_symlinks(false);
     let packed = (|| {
         text(&mut tar, "config.dump", &config(engine, container))?;
@@ -54,7 +50,7 @@ fn pack(engine: &Inner, container: &Container, folder: &Path, to: &Path) -> Resu
             tar.append_data(&mut header, "container.log", log.chain(std::io::repeat(0)).take(length))?;
         }
         tar.append_dir_all("checkpoint", folder.join("checkpoint"))?;
-        let file = tar.into_inner()?.into_inner()?;
+        let file = tar.into_inner()?.into_inner()?.inner;
         file.sync_all()
     })();
     packed.map_err(failed(format_args!("write {}", to.display())))

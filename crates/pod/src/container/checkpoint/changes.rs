@@ -16,6 +16,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -24,6 +25,7 @@ use rustix::{
     io::Errno,
 };
 
+use super::attempt::{Attempt, Guarded};
 use crate::{Error, container::Container, engine::Inner, error::failed};
 
 /// Most files of a writable layer that are taken along.
@@ -33,10 +35,11 @@ const PATH_MAX: usize = 4095;
 /// Unit of [`MetadataExt::blocks`], bytes.
 const BLOCK: u64 = 512;
 
-pub(super) fn write(engine: &Inner, container: &Container, folder: &Path) -> Result<(), Error> {
-    let upper = engine.images.upper(container.id());
+pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
+    let (folder, upper) = (&attempt.folder, engine.images.upper(container.id()));
     let (diff, deleted) = (folder.join("rootfs-diff.tar"), folder.join("deleted.files"));
     let file = File::create(&diff).map_err(failed(format_args!("create {}", diff.display())))?;
+    let file = Guarded { inner: file, attempt: Arc::clone(attempt) };
     let deleted_names = Packer::new(BufWriter::new(file), folder.join("sparse-file")).pack(&upper);
     let deleted_names = deleted_names.map_err(failed("pack the changes of its root"))?;
     let text = serde_json::to_vec(&deleted_names).map_err(failed("write the names of deleted files"))?;
