@@ -22,6 +22,8 @@ use crate::{
 /// As many containers are looked at between two pauses: requests are served meanwhile.
 const AT_ONCE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often the parent of a process is looked at that has ended each time.
+const PARENTS_MAX: usize = 16;
 /// From the engine's opening to the first look: first of all requests are to be served.
 const LATER: Duration = Duration::from_millis(500);
 
@@ -83,13 +85,61 @@ fn is_over(command: &Group) -> bool {
 
 /// Whether its parent is in another PID namespace. What ended meanwhile is none.
 fn is_command(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
-    let (Some(parent), Some(own)) = (parent, namespace(&pid.to_string())) else { return false };
-    namespace(parent) != Some(own)
+    is_started_from_outside(pid, parent, namespace)
+}
+
+/// A parent that cannot be read has ended while it was looked at, and its children have another one by now: that one
+/// decides. Where parents end all the time nothing is known, and what is not known to be a command lives on.
+fn is_started_from_outside<N: PartialEq>(
+    pid: i32,
+    parent: impl Fn(i32) -> Option<i32>,
+    namespace: impl Fn(i32) -> Option<N>,
+) -> bool {
+    for _ in 0..PARENTS_MAX {
+        let (Some(parent), Some(own)) = (parent(pid), namespace(pid)) else { return false };
+        match (parent, namespace(parent)) {
+            // Outside of what this process sees, or the node's init.
+            (0 | 1, None) => return true,
+            (_, Some(of_parent)) => return of_parent != own,
+            (_, None) => {}
+        }
+    }
+    false
+}
+
+/// `None` for one that is gone.
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// `None` for one that is gone, and for a parent whom this process does not see.
-fn namespace(pid: &str) -> Option<PathBuf> {
+fn namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::is_started_from_outside;
+
+    /// Parents as they are read one after the other; the namespace of each pid.
+    fn decide(parents: &[i32], namespaces: &[(i32, &str)]) -> bool {
+        let parents = RefCell::new(parents.iter().copied());
+        let namespace = |pid| namespaces.iter().find(|(of, _)| *of == pid).map(|(_, name)| name.to_string());
+        is_started_from_outside(7, |_| parents.borrow_mut().next(), namespace)
+    }
+
+    #[test]
+    fn a_parent_that_ended_is_no_parent_outside() {
+        let inside = [(7, "inside"), (5, "inside"), (2, "node")];
+        assert!(!decide(&[5], &inside));
+        assert!(decide(&[2], &inside), "the monitor's");
+        assert!(!decide(&[6, 5], &inside), "its parent ended, and it fell to the container's init");
+        assert!(decide(&[6, 2], &inside), "its parent ended, and it fell to the monitor");
+        assert!(decide(&[0], &inside), "its parent is not seen from here");
+        assert!(!decide(&[6; 100], &inside), "parents that end all the time decide nothing");
+        assert!(!decide(&[2], &[(2, "node")]), "it ended itself");
+    }
 }
