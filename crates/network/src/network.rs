@@ -100,6 +100,7 @@ impl Network {
                 limits,
                 progress: Arc::default(),
                 figures: Arc::clone(&figures),
+                starts: Default::default(),
             },
             figures,
             ledger,

@@ -229,6 +229,43 @@ fn a_slow_plugin_holds_up_no_other_pod() {
     });
 }
 
+/// A folder of plugins on a file system that does not answer: one served by this process, which does not serve it.
+#[test]
+fn a_dead_folder_of_plugins_stops_no_task_of_the_daemon() {
+    on_a_node("a_dead_folder_of_plugins_stops_no_task_of_the_daemon", || async {
+        list("10.conflist", "1.0.0", r#"{"type": "absent"}"#);
+        fs::create_dir_all("/run/bin").unwrap();
+        let device = fs::File::options().read(true).write(true).open("/dev/fuse").expect("open /dev/fuse");
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", std::os::fd::AsRawFd::as_raw_fd(&device));
+        let options = std::ffi::CString::new(options).unwrap();
+        rustix::mount::mount("none", "/run/bin", "fuse", rustix::mount::MountFlags::empty(), options.as_c_str())
+            .expect("mount /run/bin");
+        let network = limited();
+        let began = std::time::Instant::now();
+        // The kernel wakes what waits in it when this is closed.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(10));
+            drop(device);
+        });
+        // More than there are threads for tasks.
+        let tasks: Vec<_> = (1..=8)
+            .map(|number| {
+                let network = network.clone();
+                tokio::spawn(async move { try_attach(&network, number, &[]).await.err() })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        network.cancel(&node::pod_ref(1).sandbox);
+        for (task, why) in
+            tasks.into_iter().zip(["the pod is being stopped"].into_iter().chain(["not started within"; 7]))
+        {
+            let error = task.await.unwrap().expect("it is dead").to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    });
+}
+
 #[test]
 fn an_attachment_that_is_not_wanted_any_more_ends_its_plugin() {
     on_a_node("an_attachment_that_is_not_wanted_any_more_ends_its_plugin", || async {

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 use telemetry::Gauge;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{Child, Command},
+    process::Child,
     time::timeout,
 };
 use tracing::{Instrument, debug_span};
 
-use super::{Chain, Plugin, Progress, end::end};
+use super::{Chain, Plugin, Progress, end::end, start::Starts};
 use crate::{Error, Figures, PodRef, PortMapping};
 
 /// A result is no longer.
@@ -46,12 +46,13 @@ pub(crate) struct Programs {
     pub(crate) limits: Limits,
     pub(crate) progress: Arc<Progress>,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) starts: Starts,
 }
 
 /// What one run of a plugin is about.
 #[derive(Default)]
-struct About<'a> {
-    environment: Vec<(&'static str, std::ffi::OsString)>,
+pub(super) struct About<'a> {
+    pub(super) environment: Vec<(&'static str, std::ffi::OsString)>,
     sandbox: Option<&'a str>,
 }
 
@@ -76,13 +77,6 @@ struct Failure {
 }
 
 impl Programs {
-    /// A plugin's program.
-    pub(crate) fn find(&self, kind: &str) -> Result<PathBuf, String> {
-        let found = self.folders.iter().map(|folder| folder.join(kind)).find(|path| path.is_file());
-        let folders = || self.folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ");
-        found.ok_or_else(|| format!("no such program in {}; install it there", folders()))
-    }
-
     /// `ADD`, `DEL` or `CHECK`; the result of `ADD`.
     pub(crate) async fn call(
         &self,
@@ -189,24 +183,7 @@ impl Programs {
         config: &Map<String, Value>,
         about: &About<'_>,
     ) -> Result<Vec<u8>, Run> {
-        let program = self.find(kind).map_err(Run::Other)?;
         let input = serde_json::to_vec(config).map_err(|e| Run::Other(e.to_string()))?;
-        let paths = std::env::join_paths(&self.folders).map_err(|e| Run::Other(e.to_string()))?;
-        let mut starting = Command::new(&program);
-        starting
-            .env("CNI_COMMAND", command)
-            .env("CNI_PATH", paths)
-            .envs(about.environment.iter().map(|(key, value)| (key, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        // It returns when the program was read from its disk.
-        let spawned = tokio::task::spawn_blocking(move || starting.spawn()).await;
-        let spawned = spawned.unwrap_or_else(|bug| Err(std::io::Error::other(bug)));
-        let mut child = spawned.map_err(|e| Run::Other(format!("{}: {e}", program.display())))?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let limit = if command == "ADD" { self.limits.add } else { self.limits.other };
         let cancelled = async {
             match about.sandbox.filter(|_| command == "ADD") {
@@ -214,25 +191,54 @@ impl Programs {
                 None => std::future::pending().await,
             }
         };
+        let mut started = None;
+        let work = async {
+            let child = self.start(command, kind, about).await?;
+            let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+            let (child, _) = started.insert((child, group));
+            converse(child, &input).await.map_err(|e| e.to_string())
+        };
         let outcome = tokio::select! {
-            outcome = timeout(limit, converse(&mut child, &input)) => {
-                outcome.map_err(|_| format!("no answer within {} s; it was killed with all it started", limit.as_secs_f32()))
-            }
-            () = cancelled => Err("the pod is being stopped; it was killed with all it started".to_owned()),
+            outcome = timeout(limit, work) => outcome.map_err(|_| Stop::Late),
+            () = cancelled => Err(Stop::Cancelled),
         };
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(why) => {
-                let sandbox = about.sandbox.map(str::to_owned);
-                // A panic there was printed where it happened.
-                let _ = tokio::task::spawn_blocking(move || end(group, sandbox.as_deref())).await;
-                // It is killed; this only reaps it.
-                let _ = child.wait().await;
-                return Err(Run::Other(why));
+        let stop = match outcome {
+            Ok(outcome) => {
+                let (status, output, words) = outcome.map_err(Run::Other)?;
+                return judge(status, output, &words);
             }
+            Err(stop) => stop,
         };
-        let (status, output, words) = outcome.map_err(|e| Run::Other(e.to_string()))?;
-        judge(status, output, &words)
+        let why = stop.text(started.is_some(), limit, &self.folder_names());
+        let (child, group) = started.unzip();
+        let sandbox = about.sandbox.map(str::to_owned);
+        // A panic there was printed where it happened.
+        let _ = tokio::task::spawn_blocking(move || end(group.flatten(), sandbox.as_deref())).await;
+        if let Some(mut child) = child {
+            // It is killed; this only reaps it.
+            let _ = child.wait().await;
+        }
+        Err(Run::Other(why))
+    }
+}
+
+/// Why a plugin was not waited for.
+enum Stop {
+    Late,
+    Cancelled,
+}
+
+impl Stop {
+    fn text(&self, is_started: bool, limit: Duration, folders: &str) -> String {
+        let seconds = limit.as_secs_f32();
+        match (self, is_started) {
+            (Self::Late, true) => format!("no answer within {seconds} s; it was killed with all it started"),
+            (Self::Late, false) => {
+                format!("its program was not started within {seconds} s; check the disk or server of {folders}")
+            }
+            (Self::Cancelled, true) => "the pod is being stopped; it was killed with all it started".to_owned(),
+            (Self::Cancelled, false) => "the pod is being stopped; its program was not started yet".to_owned(),
+        }
     }
 }
 

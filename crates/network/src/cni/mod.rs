@@ -8,6 +8,7 @@ mod exec;
 mod folder;
 mod progress;
 mod result;
+mod start;
 
 pub(crate) use chain::{Chain, Element, Plugin};
 pub(crate) use end::end_all_of;
