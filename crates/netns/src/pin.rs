@@ -98,11 +98,21 @@ impl PinDir {
         valid(name)?;
         for path in [self.public.join(name), self.public.join(format!(".{name}.new"))] {
             // Only our links: a file that something else put there under this name is not ours to remove.
-            if fs::read_link(&path).is_ok_and(|to| to == self.target.join(name)) {
+            if self.is_ours(&path, name).map_err(|e| Error::path("read link", &path, e))? {
                 ignore_missing(unlink(&path)).map_err(|e| Error::path("remove", &path, e))?;
             }
         }
         self.unpin_store(name)
+    }
+
+    /// Whether this is a link to the pin of this name.
+    fn is_ours(&self, path: &Path, name: &str) -> io::Result<bool> {
+        match fs::read_link(path) {
+            Ok(target) => Ok(target == self.target.join(name)),
+            // Nothing, or no link.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn unpin_store(&self, name: &str) -> Result<(), Error> {

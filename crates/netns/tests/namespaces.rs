@@ -70,6 +70,25 @@ fn what_a_crash_left_is_swept() {
     });
 }
 
+/// A link that cannot be read, here for too many links in its path, may be ours: that is no success.
+#[test]
+fn what_cannot_be_read_is_unpinned_later() {
+    on_a_node("what_cannot_be_read_is_unpinned_later", || {
+        let (store, public, moved) = (Path::new("/run/store"), Path::new("/run/public"), Path::new("/run/moved"));
+        let pins = PinDir::open(store, public).unwrap();
+        pins.pin("blue", &Namespace::create().unwrap()).unwrap();
+        fs::rename(public, moved).unwrap();
+        std::os::unix::fs::symlink(public, public).unwrap();
+        let error = pins.unpin("blue").expect_err("it cannot be read").to_string();
+        assert!(error.contains("/run/public/blue"), "{error}");
+        assert!(pins.is_pinned("blue"));
+        fs::remove_file(public).unwrap();
+        fs::rename(moved, public).unwrap();
+        pins.unpin("blue").unwrap();
+        assert_eq!((fs::read_dir(public).unwrap().count(), pins.list().unwrap().len()), (0, 0));
+    });
+}
+
 #[test]
 fn what_is_not_ours_stays() {
     on_a_node("what_is_not_ours_stays", || {
