@@ -53,7 +53,8 @@ impl Contents {
 impl Held {
     /// Of a running monitor's own words.
     pub(crate) fn new(holding: Holding, files: Attachments) -> Self {
-        Self { holding, files: files.into_iter().collect(), awaited: false, pending: false }
+        let pending = has_unlogged_output(&holding, &files);
+        Self { holding, files: files.into_iter().collect(), awaited: false, pending }
     }
 
     /// Closes what is not needed any longer.
@@ -214,6 +215,11 @@ impl Custody {
         (holding.state == *state).then_some((holding.pid, holding.start_time))
     }
 
+    /// Whether it ended, and its output is not known to be in its log.
+    pub(super) fn is_pending(&self, id: &str) -> bool {
+        self.lock().objects.get(id).is_some_and(|held| held.pending)
+    }
+
     /// Whether its end is known; also for an object that is not held.
     pub(super) fn has_exited(&self, id: &str) -> bool {
         let contents = self.lock();
@@ -244,6 +250,12 @@ impl Custody {
         }
         Ok(requests)
     }
+}
+
+/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is told.
+pub(super) fn has_unlogged_output(holding: &Holding, files: &Attachments) -> bool {
+    let is_output = |role: &Role| matches!(role, Role::StdoutRead | Role::StderrRead | Role::Terminal);
+    matches!(holding.state, HoldingState::Exited(_)) && files.iter().any(|(role, _)| is_output(role))
 }
 
 fn duplicates<'a>(files: impl Iterator<Item = (Role, &'a OwnedFd)>) -> std::io::Result<Attachments> {

@@ -17,7 +17,7 @@ use rustix::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Custody, Inventory, Link, MonitorFigures, launch};
+use super::{Custody, Inventory, Link, MonitorFigures, custody::has_unlogged_output, launch};
 use crate::{Error, ErrorKind, error::failed, failpoint, process};
 
 /// How long a request waits for a monitor that is being replaced.
@@ -188,31 +188,87 @@ impl Inner {
     /// A connection again, with everything handed over that the monitor does not hold.
     async fn restore(&self, before: &OwnedFd) -> Result<Connected, Error> {
         let connected = self.connect(Some(before)).await?;
-        let held: Vec<Holding> = connected.link.inventory().await?.into_iter().map(|(holding, _)| holding).collect();
-        let known: Vec<String> = held.iter().map(|holding| holding.id.clone()).collect();
+        let mut held = Held::list(connected.link.inventory().await?);
+        let known: Vec<String> = held.iter().map(|held| held.holding.id.clone()).collect();
         for (request, attachments) in self.custody.adoptions(&known)? {
             if let Err(error) = connected.link.ask(request, attachments).await {
                 // One that cannot be handed over must not keep the others from it.
                 tracing::warn!("hand over to the new monitor: {error}");
             }
         }
-        self.report_missed_ends(held);
+        let pending = self.report_missed(&held);
+        if !pending.is_empty() {
+            // Output that was logged since the inventory was reported before the events that say that it is pending.
+            held = Held::list(connected.link.inventory().await?);
+            self.report(missed_drains(&held, &pending));
+        }
         Ok(connected)
     }
 }
 
 impl Inner {
-    /// Reports the ends that the same monitor saw while nobody was connected: it sends no event for them anymore.
-    fn report_missed_ends(&self, held: Vec<Holding>) {
-        for holding in held {
-            if let HoldingState::Exited(status) = holding.state
-                && !self.custody.has_exited(&holding.id)
-            {
-                // The engine ended: its successor reads the inventory.
-                let _ = self.events.send(Event::Exited { container: holding.id, status });
-            }
+    /// Reports what the same monitor saw while nobody was connected: it sends no event for that anymore. Returns the
+    /// containers whose output was reported as pending.
+    fn report_missed(&self, held: &[Held]) -> Vec<String> {
+        let events = held.iter().flat_map(|held| {
+            let id = &held.holding.id;
+            held.missed(self.custody.has_exited(id), self.custody.is_pending(id))
+        });
+        let events: Vec<Event> = events.collect();
+        let pending = |event: &Event| match event {
+            Event::OutputPending { container } => Some(container.clone()),
+            _ => None,
+        };
+        let pending = events.iter().filter_map(pending).collect();
+        self.report(events);
+        pending
+    }
+
+    fn report(&self, events: Vec<Event>) {
+        for event in events {
+            // The engine ended: its successor reads the inventory.
+            let _ = self.events.send(event);
         }
     }
+}
+
+/// What a monitor holds, without the descriptors.
+struct Held {
+    holding: Holding,
+    has_output: bool,
+}
+
+impl Held {
+    fn list(inventory: Vec<(Holding, Attachments)>) -> Vec<Self> {
+        let held = |(holding, files): (Holding, Attachments)| {
+            let has_output = has_unlogged_output(&holding, &files);
+            Self { holding, has_output }
+        };
+        inventory.into_iter().map(held).collect()
+    }
+
+    /// The events that were missed of a container: `ended` and `pending` are what is known of it.
+    fn missed(&self, ended: bool, pending: bool) -> Vec<Event> {
+        let HoldingState::Exited(status) = &self.holding.state else { return Vec::new() };
+        let container = || self.holding.id.clone();
+        let mut events = Vec::new();
+        if self.has_output && !ended {
+            events.push(Event::OutputPending { container: container() });
+        }
+        if !ended {
+            events.push(Event::Exited { container: container(), status: status.clone() });
+        }
+        if !self.has_output && pending {
+            events.push(Event::Drained { container: container() });
+        }
+        events
+    }
+}
+
+/// For containers whose output was pending and is in their logs now.
+fn missed_drains(held: &[Held], pending: &[String]) -> Vec<Event> {
+    let drained = |id: &&String| !held.iter().any(|held| held.holding.id == **id && held.has_output);
+    pending.iter().filter(drained).map(|id| Event::Drained { container: id.clone() }).collect()
 }
 
 impl Drop for Inner {
@@ -282,5 +338,50 @@ async fn deliver(
             }
             event => drop(notices.send(Notice::Event(event))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::custody, *};
+
+    fn status() -> ExitStatus {
+        ExitStatus { code: Some(0), signal: None, oom_killed: false, at: 0 }
+    }
+
+    fn held(state: HoldingState, has_output: bool) -> Held {
+        Held { holding: custody::Held::nascent("web", "pod", "/pod/web", state), has_output }
+    }
+
+    #[test]
+    fn output_that_a_log_does_not_take_is_reported_before_a_missed_end() {
+        let container = || "web".to_owned();
+        let exited = || Event::Exited { container: container(), status: status() };
+        let pending = || Event::OutputPending { container: container() };
+        let drained = || Event::Drained { container: container() };
+        let ended = |has_output| held(HoldingState::Exited(status()), has_output);
+        assert_eq!(held(HoldingState::Running, true).missed(false, false), []);
+        assert_eq!(ended(false).missed(false, false), [exited()]);
+        assert_eq!(ended(true).missed(false, false), [pending(), exited()]);
+        assert_eq!(ended(true).missed(true, true), []);
+        assert_eq!(ended(false).missed(true, true), [drained()]);
+        assert_eq!(ended(false).missed(false, true), [exited(), drained()]);
+        assert_eq!(ended(false).missed(true, false), []);
+        assert_eq!(missed_drains(&[ended(true)], &[container()]), []);
+        assert_eq!(missed_drains(&[ended(false)], &[container()]), [drained()]);
+        assert_eq!(missed_drains(&[], &[container()]), [drained()]);
+    }
+
+    #[test]
+    fn the_output_of_a_container_that_ended_stays_in_custody_while_it_is_pending() {
+        let pipe = || rustix::pipe::pipe().expect("a pipe").0;
+        let ended = || custody::Held::nascent("web", "pod", "/pod/web", HoldingState::Exited(status()));
+        let custody = Custody::default();
+        let files = || Attachments::new().with(monitor_api::Role::StdoutRead, pipe());
+        custody.take(vec![(ended(), files())]);
+        custody.exited("web", &status());
+        assert!(custody.file("web", monitor_api::Role::StdoutRead).expect("duplicated").is_some());
+        custody.drained("web");
+        assert!(custody.file("web", monitor_api::Role::StdoutRead).expect("none").is_none());
     }
 }
