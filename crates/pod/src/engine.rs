@@ -95,6 +95,11 @@ impl Engine {
         }
     }
 
+    /// Whether the data disk takes what is written now, for callers that are about to rely on it. Waits at most 5 s.
+    pub async fn data_disk(&self) -> Condition {
+        self.0.health.data_disk().await
+    }
+
     /// For how long parts that may hang have not answered.
     pub fn silence(&self) -> crate::Silence {
         self.0.health.silence()

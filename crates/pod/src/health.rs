@@ -94,6 +94,11 @@ impl Health {
         }
     }
 
+    /// Whether the data disk takes what is written now.
+    pub(crate) async fn data_disk(&self) -> Condition {
+        self.data.check_now().await
+    }
+
     /// For `Status` and `pinion info`.
     pub(crate) fn info(&self) -> Value {
         let Condition { ready, reason, message } = self.data.condition();

@@ -70,12 +70,18 @@ impl Live {
         loop {
             tokio::select! {
                 () = self.give_way.notified() => return "asked for",
-                _ = replace.recv() => match reexec::check(&self.source).await {
+                _ = replace.recv() => match self.may_give_way().await {
                     Ok(()) => return "SIGUSR2",
                     Err(why) => tracing::error!("give way to the installed program: {why}"),
                 },
             }
         }
+    }
+
+    /// Whether the installed program is good, and could open what this one has open.
+    async fn may_give_way(&self) -> Result<(), String> {
+        reexec::check_data_disk(&self.engine.data_disk().await)?;
+        reexec::check(&self.source).await
     }
 
     /// Takes up the files as they are, wholly or not at all; gives the keys that changed.
@@ -166,7 +172,7 @@ impl cri::Daemon for Answering {
     fn upgrade(&self) -> cri::Pending<()> {
         let live = Arc::clone(&self.0);
         Box::pin(async move {
-            reexec::check(&live.source).await?;
+            live.may_give_way().await?;
             live.give_way.notify_one();
             Ok(())
         })

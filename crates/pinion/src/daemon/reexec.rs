@@ -49,6 +49,15 @@ pub(super) async fn check(source: &Source) -> Result<(), String> {
     ask(&installed()?, source.file.as_deref()).await
 }
 
+/// The next daemon opens the store in the data directory. On a disk that is read-only or hangs it could not start, while
+/// this one serves everything that needs no disk.
+pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
+    match disk.ready {
+        true => Ok(()),
+        false => Err(format!("the data disk is not ready: {}; this daemon goes on", disk.message)),
+    }
+}
+
 /// A program that ends well and says something else is none of ours: executed, it would end in the daemon's place.
 async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
     let mut command = tokio::process::Command::new(program);
@@ -100,6 +109,14 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
+
+    #[test]
+    fn a_daemon_with_a_failed_data_disk_stays() {
+        let disk = |ready| pod::Condition { ready, reason: String::new(), message: "write to /data: read-only".into() };
+        assert_eq!(check_data_disk(&disk(true)), Ok(()));
+        let refused = check_data_disk(&disk(false)).expect_err("refused");
+        assert!(refused.contains("write to /data: read-only") && refused.ends_with("this daemon goes on"), "{refused}");
+    }
 
     #[tokio::test]
     async fn what_is_no_daemon_is_not_given_way_to() {

@@ -19,6 +19,9 @@ const EVERY: Duration = Duration::from_secs(10);
 /// A disk that takes longer for one byte is reported.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
+/// How long a caller waits who must know.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// See the module.
 pub(super) struct DataDisk {
     probe: Arc<Probe<Result<(), String>>>,
@@ -36,6 +39,15 @@ impl DataDisk {
     /// How long it has not answered; zero while it does.
     pub(super) fn silence(&self) -> Duration {
         self.probe.seen().running.filter(|running| *running >= SILENT_MAX).unwrap_or_default()
+    }
+
+    /// Whether it takes what is written now: the answer of a check that begins now, not of the last one.
+    pub(super) async fn check_now(&self) -> Condition {
+        if self.probe.look(PATIENCE).await.running.is_some() {
+            let why = format!("write to {}: no answer for more than {} s", self.path, PATIENCE.as_secs());
+            return Condition::of(Err(why), "DataDiskNotAnswering");
+        }
+        self.condition()
     }
 
     /// Whether it takes what is written.
@@ -88,6 +100,18 @@ fn write_a_byte(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_check_that_is_wanted_now_is_no_old_one() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let disk = DataDisk::new(folder.path());
+        assert!(disk.check_now().await.ready);
+        let gone = folder.path().to_owned();
+        drop(folder);
+        assert!(disk.condition().ready, "of the last check");
+        let now = disk.check_now().await;
+        assert!(!now.ready && now.message.contains(&gone.display().to_string()), "{}", now.message);
+    }
 
     #[test]
     fn a_directory_is_written_to_and_left_empty() {
