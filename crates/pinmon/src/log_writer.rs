@@ -79,6 +79,7 @@ fn serve(start: Start<'_>) -> io::Result<()> {
         busy,
         timers: Timers::default(),
         feeds: BTreeMap::new(),
+        drained: BTreeMap::new(),
         ready: VecDeque::new(),
     };
     writer.run()

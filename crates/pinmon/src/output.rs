@@ -139,6 +139,9 @@ impl Output {
     /// Continues in another file. It stays with its writer, also where that file is on another file system: a batch may be on
     /// its way.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
+        if !self.is_open() {
+            return;
+        }
         self.log = Some(held(file));
         self.sent.log = false;
     }
@@ -153,10 +156,11 @@ impl Output {
         !self.streams.is_empty()
     }
 
-    /// Closes streams and clients: all that was to come has come.
+    /// Closes streams, clients and the log: all that was to come has come.
     pub(crate) fn close(&mut self) {
         self.streams.clear();
         self.taps.clear();
+        self.log = None;
     }
 
     /// Its writer is dead, or not started: the next one needs to be sent all.

@@ -1,6 +1,9 @@
 //! Deadlines.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,42 +50,78 @@ pub(crate) enum Timer {
 
 /// All deadlines, soonest first.
 #[derive(Debug, Default)]
-pub(crate) struct Timers(BTreeSet<(Duration, Timer)>);
+pub(crate) struct Timers {
+    entries: BTreeSet<(Duration, Timer)>,
+    /// Moments of those that are there once.
+    once: BTreeMap<Timer, Duration>,
+}
 
 impl Timers {
     /// Due after so long.
     pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {
-        self.0.insert((clock::monotonic() + delay, timer));
+        self.entries.insert((clock::monotonic() + delay, timer));
+    }
+
+    /// Due after so long at the latest, once however often it is asked for. Not for timers that are also set otherwise.
+    pub(crate) fn within(&mut self, delay: Duration, timer: Timer) {
+        let at = clock::monotonic() + delay;
+        match self.once.get(&timer).copied() {
+            Some(before) if before <= at => return,
+            Some(before) => self.cancel(before, timer),
+            None => {}
+        }
+        self.once.insert(timer, at);
+        self.at(at, timer);
     }
 
     /// Due at this moment of [`clock::monotonic`].
     pub(crate) fn at(&mut self, moment: Duration, timer: Timer) {
-        self.0.insert((moment, timer));
+        self.entries.insert((moment, timer));
     }
 
     /// No longer due.
     pub(crate) fn cancel(&mut self, moment: Duration, timer: Timer) {
-        self.0.remove(&(moment, timer));
+        self.entries.remove(&(moment, timer));
     }
 
     /// All that another program of this process must know, soonest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Duration, Timer)> {
         // Nothing is on its way to execve then, nobody waits for a removal, and what commands left is looked for again.
         let lasts = |timer| matches!(timer, Timer::Rest(..) | Timer::Drain(_) | Timer::Taps(_) | Timer::Exit(..));
-        self.0.iter().copied().filter(move |(_, timer)| lasts(*timer))
+        self.entries.iter().copied().filter(move |(_, timer)| lasts(*timer))
     }
 
     /// How long until the next is due.
     pub(crate) fn next(&self) -> Option<Duration> {
-        self.0.first().map(|(at, _)| at.saturating_sub(clock::monotonic()))
+        self.entries.first().map(|(at, _)| at.saturating_sub(clock::monotonic()))
     }
 
     /// Takes one that is due.
     pub(crate) fn due(&mut self) -> Option<Timer> {
-        let (at, _) = self.0.first()?;
+        let (at, _) = self.entries.first()?;
         if *at > clock::monotonic() {
             return None;
         }
-        self.0.pop_first().map(|(_, timer)| timer)
+        self.entries.pop_first().map(|(_, timer)| {
+            self.once.remove(&timer);
+            timer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_within_a_time_is_there_once_and_soonest() {
+        let mut timers = Timers::default();
+        timers.within(Duration::from_secs(30), Timer::Writers);
+        timers.within(Duration::from_secs(60), Timer::Writers);
+        timers.within(Duration::ZERO, Timer::Writers);
+        timers.within(Duration::from_secs(1), Timer::Writers);
+        assert_eq!((timers.due(), timers.due(), timers.next()), (Some(Timer::Writers), None, None));
+        timers.within(Duration::ZERO, Timer::Writers);
+        assert_eq!(timers.due(), Some(Timer::Writers));
     }
 }

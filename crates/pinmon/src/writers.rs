@@ -167,7 +167,7 @@ impl Monitor {
                 }
                 output.queued = false;
                 if refused {
-                    self.timers.after(BACKOFF, Timer::Writers);
+                    self.timers.within(BACKOFF, Timer::Writers);
                 }
             }
             writer.queue.pop_front();
@@ -197,7 +197,7 @@ impl Monitor {
 
     fn rest_writer(&mut self, place: Place) {
         self.writers.resting.insert(place, clock::monotonic() + BACKOFF);
-        self.timers.after(BACKOFF, Timer::Writers);
+        self.timers.within(BACKOFF, Timer::Writers);
     }
 
     fn clone_writer(&mut self) -> io::Result<Writer> {

@@ -2,6 +2,7 @@
 //!
 //! The monitor is the static build that is shipped: it has no loader in its mount namespace.
 
+mod disk;
 mod node;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use monitor_api::{Attach, Attachments, Failure, FailureKind, KillScope, Reply, Request, Role, Target};
@@ -134,6 +136,42 @@ fn what_waits_and_what_ended_is_as_it_was() {
     for id in ["waits", "ended", "tapped"] {
         node.delete(id);
     }
+    node.end();
+}
+
+/// A log that hangs: what waits for it is answered by this program or by the next.
+#[test]
+fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
+    const PROMPT: Duration = Duration::from_secs(10);
+    let mut node = start();
+    // Dropped first where the test fails.
+    let mut disk = disk::Disk::new();
+    for id in ["reopened", "ended"] {
+        let path = disk.path().join(format!("{id}.log"));
+        fs::write(&path, "").expect("a log");
+        std::os::unix::fs::symlink(path, node.log_path(id)).expect("a link");
+        node.run(id, &["yes"]);
+    }
+    let log = node.open_log("reopened");
+    disk.freeze();
+    // Their writer waits, and their pipes are full.
+    std::thread::sleep(Duration::from_millis(1500));
+    let reopen =
+        node.send(Request::ReopenLog { container: "reopened".into() }, &Attachments::new().with(Role::Log, log));
+    let begin = Instant::now();
+    node.kill(Target::Container("ended".into()), libc::SIGKILL, KillScope::All).expect("kill");
+    upgrade(&mut node);
+    let upgraded = Instant::now();
+    node.answer(reopen).expect("reopened");
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
+    assert_eq!(node.wait("ended").signal, Some(9));
+    let waited = upgraded.elapsed();
+    assert!(waited > Duration::from_secs(1), "its output had no time in the new program: {waited:?}");
+    disk.thaw();
+    for id in ["reopened", "ended"] {
+        node.delete(id);
+    }
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct Source<'a> {
 /// What a pass did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// A batch moved; there may be more.
-    Moved,
+    /// A batch of so many bytes moved; there may be more.
+    Moved(usize),
     /// Nothing to move now.
     Starved,
     /// Only a part of a line is there.
@@ -84,7 +84,7 @@ impl Pump {
         taps.feed(source.kind, &self.journal.data()[..used]);
         consume(&mut self.journal, source.fd, 0..used)?;
         self.journal.idle();
-        Ok(Pass::Moved)
+        Ok(Pass::Moved(used))
     }
 
     /// Moves what a terminal has to the log and to those attached.
@@ -107,7 +107,7 @@ impl Pump {
         write_all(&self.journal.landing()[..length], (source.kind, source.line_max), sink, &mut self.pieces);
         taps.feed(source.kind, &self.journal.landing()[..length]);
         self.journal.idle();
-        Ok(Pass::Moved)
+        Ok(Pass::Moved(length))
     }
 
     /// Copies the head of a FIFO into the journal's data without consuming it.

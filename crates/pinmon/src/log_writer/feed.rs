@@ -27,6 +27,9 @@ const REST_FIRST: Duration = Duration::from_millis(2);
 /// So many looks: 126 ms in all.
 const RESTS: u8 = 6;
 
+/// Most that a terminal may hold: its buffers, which cannot be asked how full they are.
+const TERMINAL_MAX: u64 = 128 * 1024;
+
 /// One stream.
 #[derive(Debug)]
 struct Stream {
@@ -43,6 +46,8 @@ struct Stream {
     resting: bool,
     /// No event reports what comes.
     unwatched: bool,
+    /// Bytes that are still to be moved, from the container's final end on.
+    left: u64,
 }
 
 /// See the head of this file.
@@ -77,7 +82,7 @@ impl Feed {
             let (kind, terminal) = (*kind, *terminal);
             let (ended, dry, queued, looks) = (false, false, false, 0);
             let (resting, unwatched) = (false, false);
-            streams.push(Stream { kind, fd, terminal, ended, dry, queued, looks, resting, unwatched });
+            streams.push(Stream { kind, fd, terminal, ended, dry, queued, looks, resting, unwatched, left: 0 });
         }
         let log = if add.log { files.next() } else { None };
         let (container, line_max) = (add.container.clone(), add.line_max);
@@ -110,9 +115,21 @@ impl Feed {
         self.taps.close(epoll);
     }
 
-    /// The container's end came nearer.
+    /// The container's end came nearer. What is there when it is final is all: whoever holds the other end may write on for
+    /// as long as it likes.
     pub(super) fn end(&mut self, end: End) {
+        if end == End::Final && self.end < End::Final {
+            for stream in &mut self.streams {
+                let there = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
+                stream.left = if stream.terminal { TERMINAL_MAX } else { there };
+            }
+        }
         self.end = self.end.max(end);
+    }
+
+    /// Closes all but the log.
+    pub(super) fn into_sink(self) -> Sink {
+        self.sink
     }
 
     /// Gives every stream that does not wait for its turn yet a turn.
@@ -153,7 +170,11 @@ impl Feed {
         let source = Source { container, kind, fd: stream.fd.as_fd(), line_max: *line_max, flush };
         let result = if stream.terminal { pump.terminal(source, sink, taps) } else { pump.fifo(source, sink, taps) };
         match result {
-            Ok(Pass::Moved) => {
+            Ok(Pass::Moved(length)) if finale && stream.left <= length as u64 => {
+                (stream.looks, stream.left, stream.dry) = (0, 0, true);
+            }
+            Ok(Pass::Moved(length)) => {
+                stream.left = stream.left.saturating_sub(length as u64);
                 stream.looks = 0;
                 stream.queued = true;
                 return Next::Turn;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock,
     epoll::{Epoll, Happened},
-    log::{journal::Journal, pump::Pump, recover::recover},
+    log::{journal::Journal, pump::Pump, recover::recover, sink::Sink},
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
@@ -42,6 +42,8 @@ pub(super) struct LogWriter<'a> {
     pub(super) timers: Timers,
     /// By serial number.
     pub(super) feeds: BTreeMap<u64, Feed>,
+    /// Logs of outputs that are at their end, by serial: closed once the monitor has closed its own descriptor.
+    pub(super) drained: BTreeMap<u64, Sink>,
     /// Streams that may have more, each once.
     pub(super) ready: VecDeque<(u64, StreamKind)>,
 }
@@ -124,9 +126,12 @@ impl LogWriter<'_> {
                 self.settle(serial)
             }
             Order::Forget { serial } => {
-                if let Some(mut feed) = self.feeds.remove(&serial) {
-                    feed.forget(&self.epoll);
+                if self.drained.remove(&serial).is_some() {
+                    return Ok(());
                 }
+                let Some(mut feed) = self.feeds.remove(&serial) else { return Ok(()) };
+                feed.forget(&self.epoll);
+                drop(feed);
                 // The monitor keeps terminals until then, so that this process is not the last to close them.
                 self.report(&Report::Drained { serial })
             }
@@ -244,7 +249,7 @@ impl LogWriter<'_> {
         }
         if drained && let Some(mut feed) = self.feeds.remove(&serial) {
             feed.forget(&self.epoll);
-            drop(feed);
+            self.drained.insert(serial, feed.into_sink());
             self.report(&Report::Drained { serial })?;
         }
         Ok(())

@@ -31,7 +31,9 @@ impl Monitor {
             // Its last batch must be recovered before anything else of it is moved: by the same process.
             output.place = place;
         }
-        output.recover = self.journals.take(&holding.id);
+        if output.is_open() {
+            output.recover = self.journals.take(&holding.id);
+        }
         if matches!(holding.state, HoldingState::Exited(_)) {
             output.end(End::Final);
         }

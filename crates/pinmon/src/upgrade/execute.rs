@@ -16,8 +16,16 @@ use crate::{clock, connection::Asked, monitor::Monitor};
 impl Monitor {
     /// Goes on with an upgrade that was asked for, once nothing is on its way. Returns only where it could not be done.
     pub(crate) fn try_upgrade(&mut self) {
+        if self.upgrade.is_none() {
+            return;
+        }
+        let mut unsettled = self.unsettled();
+        if unsettled.is_none() {
+            // The next program's log writers begin with the new files.
+            self.answer_reopens();
+            unsettled = self.unsettled();
+        }
         let Some(pending) = &self.upgrade else { return };
-        let unsettled = self.unsettled();
         if unsettled.is_some() && clock::monotonic() < pending.until {
             return;
         }

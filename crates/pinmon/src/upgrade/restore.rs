@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     child::{Child, Stage},
+    clock,
     command::{Command, CommandStage, Held},
     connection::{Asked, Link},
     epoll::Epoll,
@@ -247,7 +248,11 @@ fn child(
     };
     let mut output = output(saved.output, &monitor.terminals.closing, from)?;
     match stage {
-        Stage::Draining(_) => output.end(End::Ended),
+        Stage::Draining(_) => {
+            output.end(End::Ended);
+            // Its output has its time again.
+            output.ended_at = clock::monotonic();
+        }
         Stage::Exited(_) => output.end(End::Final),
         _ => {}
     }

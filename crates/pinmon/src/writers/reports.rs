@@ -70,15 +70,34 @@ impl Monitor {
         }
     }
 
+    /// Closes output, then has the writer close the log: the last close of a file that was unlinked removes it, which takes
+    /// its time on a slow disk.
+    fn close_output(&mut self, serial: u64) {
+        let Self { containers, writers, .. } = self;
+        let Some((_, output)) = find(containers, &mut writers.orphans, serial) else { return };
+        let place = output.place;
+        output.close();
+        writers.orphans.remove(&serial);
+        if let Some(writer) = writers.list.get_mut(&place) {
+            writer.forget.push(serial);
+            self.send_orders(place);
+        }
+    }
+
+    /// Answers all `ReopenLog`s.
+    pub(crate) fn answer_reopens(&mut self) {
+        let serials = self.containers.keys().chain(self.writers.orphans.keys());
+        for serial in serials.copied().collect::<Vec<u64>>() {
+            self.reopened(serial);
+        }
+    }
+
     /// All output of a container that ended is in its log.
     fn drained(&mut self, serial: u64) {
         self.reopened(serial);
         self.look_after_writers_later();
-        if self.writers.orphans.remove(&serial).is_some() {
-            return;
-        }
-        let Some(child) = self.containers.get_mut(&serial) else { return };
-        child.output.close();
+        self.close_output(serial);
+        let Some(child) = self.containers.get(&serial) else { return };
         match &child.stage {
             Stage::Draining(_) => self.report_exit(serial),
             _ => {

@@ -79,6 +79,7 @@ impl Monitor {
                 && let Some((oldest, (id, lost))) = self.writers.orphans.pop_first()
             {
                 eprintln!("pinmon: output of container {id}, which was deleted, is given up: its log hangs");
+                self.journals.recovered(&id, lost.recover, false);
                 if let Some(writer) = self.writers.list.get_mut(&lost.place) {
                     writer.forget.push(oldest);
                     let terminals = lost.streams.into_iter().filter(|stream| stream.file.terminal().is_some());
@@ -95,7 +96,7 @@ impl Monitor {
     }
 
     pub(super) fn look_after_writers_later(&mut self) {
-        self.timers.after(IDLE, Timer::Writers);
+        self.timers.within(IDLE, Timer::Writers);
     }
 
     /// Starts writers that are missing, ends those that were not needed for a while.
@@ -122,7 +123,7 @@ impl Monitor {
             }
         }
         if writers.list.values().any(|writer| writer.idle.is_some()) {
-            self.timers.after(IDLE, Timer::Writers);
+            self.timers.within(IDLE, Timer::Writers);
         }
         for (serial, place) in open {
             let waits = find(&mut self.containers, &mut self.writers.orphans, serial).is_some_and(|(_, o)| !o.queued);
