@@ -11,6 +11,8 @@ use crate::{Error, Group, controller::Controller};
 const KILL: i32 = 9;
 /// Passes over a group that forks faster than it can be listed.
 const PASSES_MAX: usize = 64;
+/// Processes whose pidfds are open at a time.
+const AT_ONCE: usize = 256;
 
 impl Group {
     /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill` (kernel
@@ -74,26 +76,43 @@ impl Group {
         if !(1..=64).contains(&signal) {
             return Err(Error::invalid("signal", format!("{signal} is not from 1 to 64")));
         }
-        let processes: Vec<(i32, OwnedFd)> = self.pids()?.into_iter().filter_map(open).collect();
+        let pids = self.pids()?;
+        let mut outcome = Ok(());
+        for some in pids.chunks(AT_ONCE) {
+            let sent = self.signal_some(some, signal);
+            outcome = outcome.and(sent);
+        }
+        outcome
+    }
+
+    /// To these; the first error, after all that could be reached have it.
+    fn signal_some(&self, pids: &[i32], signal: i32) -> Result<(), Error> {
+        let failed = |pid: i32| {
+            let what = format!("send signal {signal} to process {pid} of");
+            move |errno: Errno| Error::io(what.clone(), self.path().to_string(), errno)
+        };
+        let mut outcome = Ok(());
+        let mut processes = Vec::new();
+        for pid in pids {
+            match open(*pid) {
+                Ok(pidfd) => processes.push((*pid, pidfd)),
+                // It has ended, or leads no thread group.
+                Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => {}
+                Err(errno) => outcome = outcome.and(Err(failed(*pid)(errno))),
+            }
+        }
         // Who is still listed after the pidfds were opened is who they refer to.
         let still = self.pids()?;
         for (pid, pidfd) in processes.iter().filter(|(pid, _)| still.binary_search(pid).is_ok()) {
             match pidfd_signal(pidfd, signal) {
                 Ok(()) | Err(Errno::SRCH) => {}
-                Err(errno) => {
-                    return Err(Error::io(
-                        format!("send signal {signal} to process {pid} of"),
-                        self.path().to_string(),
-                        errno,
-                    ));
-                }
+                Err(errno) => outcome = outcome.and(Err(failed(*pid)(errno))),
             }
         }
-        Ok(())
+        outcome
     }
 }
 
-fn open(pid: i32) -> Option<(i32, OwnedFd)> {
-    let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    Some((pid, pidfd))
+fn open(pid: i32) -> Result<OwnedFd, Errno> {
+    rustix::process::pidfd_open(Pid::from_raw(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
