@@ -1,0 +1,118 @@
+//! File systems on loop devices.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|cause| panic!("{program} is needed: {cause}"));
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Whether it holds before the time is over.
+pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if holds() {
+            return true;
+        }
+        if began.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A loop device that the kernel detaches when its last user is gone, also when that is a killed process.
+struct Loop(String);
+
+impl Loop {
+    fn attach(backing: &Path) -> Self {
+        Self(run("losetup", &["--find", "--show", text(backing)]))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).output();
+    }
+}
+
+/// A file system on a loop device, mounted.
+pub(crate) struct Disk {
+    /// `loop3`
+    pub(crate) device: String,
+    pub(crate) mounted: PathBuf,
+}
+
+impl Disk {
+    pub(crate) fn attach(backing: &Path, kind: &str, at: &Path) -> Self {
+        let device = Loop::attach(backing);
+        fs::create_dir_all(at).unwrap();
+        // Copies of one file system have one UUID.
+        let options = if kind == "xfs" { "nouuid" } else { "defaults" };
+        run("mount", &["-t", kind, "-o", options, &device.0, text(at)]);
+        Self { device: device.0.trim_start_matches("/dev/").to_owned(), mounted: at.to_owned() }
+    }
+
+    /// Mounts a new file system, for a store in its directory `store`.
+    pub(crate) fn for_store(backing: &Path, kind: &str, at: &Path) -> Self {
+        let disk = Self::attach(backing, kind, at);
+        // The names of its directories are on disk; everything else is the store's to put there.
+        fs::create_dir(disk.mounted.join("store")).unwrap();
+        run("sync", &["--file-system", text(&disk.mounted)]);
+        disk
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A thread of the store may look at it for the last time.
+        eventually(Duration::from_secs(5), || {
+            Command::new("umount").arg(&self.mounted).output().is_ok_and(|done| done.status.success())
+        });
+    }
+}
+
+/// Makes an empty file system in a new file.
+pub(crate) fn make_file_system(kind: &str, backing: &Path) {
+    let (size, args): (u64, &[&str]) = match kind {
+        "ext4" => (96 << 20, &["-q", "-F"]),
+        "xfs" => (320 << 20, &["-q", "-f"]),
+        "btrfs" => (160 << 20, &["-q", "-f", "--mixed"]),
+        other => panic!("{other}"),
+    };
+    let new = backing.with_extension("new");
+    fs::File::create(&new).unwrap().set_len(size).unwrap();
+    run(&format!("mkfs.{kind}"), &[args, &[text(&new)]].concat());
+    copy(&new, backing);
+    fs::remove_file(&new).unwrap();
+}
+
+/// Copies a disk; blocks of zeros take no memory.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    run("cp", &["--sparse=always", text(from), text(to)]);
+}
+
+/// Makes the kernel show another boot id in this mount namespace, or its own again.
+pub(crate) fn another_boot(dir: &Path, number: usize) -> impl Drop {
+    struct Shown;
+    impl Drop for Shown {
+        fn drop(&mut self) {
+            run("umount", &["/proc/sys/kernel/random/boot_id"]);
+        }
+    }
+    let file = dir.join("boot_id");
+    fs::write(&file, format!("00000000-0000-0000-0000-{number:012}\n")).unwrap();
+    run("mount", &["--bind", text(&file), "/proc/sys/kernel/random/boot_id"]);
+    Shown
+}
