@@ -119,17 +119,19 @@ impl Content {
     }
 
     /// Removes a blob unless it is needed; a missing one is fine.
-    pub(crate) fn remove_unless(&self, digest: &Digest, needed: impl FnOnce() -> bool) {
+    pub(crate) fn remove_unless(&self, digest: &Digest, needed: impl FnOnce() -> bool) -> Result<(), Error> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
-        if !needed() {
-            // What can't be removed is no one's: the next collection tries again.
-            let _ = fs::remove_file(self.path(digest));
-        }
+        if needed() { Ok(()) } else { self.remove(digest) }
     }
 
     /// Takes a blob away whose bytes are not those of its name.
     pub(crate) fn discard_damaged(&self, digest: &Digest) -> Result<(), Error> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove(digest)
+    }
+
+    /// The caller holds the lock of removals.
+    fn remove(&self, digest: &Digest) -> Result<(), Error> {
         let path = self.path(digest);
         match fs::remove_file(&path) {
             Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(at("remove", &path)(cause)),

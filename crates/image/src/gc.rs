@@ -39,10 +39,12 @@ impl Inner {
             state.images.remove(id);
             state.incomplete.remove(id);
         }
-        self.records.drop_image(id)?;
-        self.records.sync()?;
+        let dropped = self.records.drop_image(id).and_then(|()| self.records.sync());
         drop(writer);
-        self.collect()
+        if dropped.is_err() {
+            self.remove_later();
+        }
+        self.collect().and(dropped)
     }
 
     /// Whether the image keeps another tag without this one.
@@ -98,7 +100,7 @@ impl Inner {
             let Some(store) = store.upgrade() else { return };
             store.collection_is_queued.store(false, Ordering::SeqCst);
             if let Err(error) = store.collect() {
-                tracing::warn!("remove what nothing needs: {error}; retrying with the next removal");
+                tracing::warn!("remove what nothing needs: {error}; retrying in the background");
             }
         });
         if let Err(error) = queued {
@@ -107,13 +109,51 @@ impl Inner {
         }
     }
 
-    /// Frees layers and blobs that no image, snapshot or running operation needs.
+    /// Frees layers and blobs that no image, snapshot or running operation needs. What could not be removed is tried again
+    /// in the background.
     pub(crate) fn collect(&self) -> Result<(), Error> {
+        let collected = {
+            let _writer = self.writer();
+            self.collect_once()
+        };
+        if collected.is_err() {
+            self.remove_later();
+        }
+        collected
+    }
+
+    /// Has the next round in the background remove what is left; the round begins now.
+    fn remove_later(&self) {
+        self.left_over.store(true, Ordering::SeqCst);
+        self.wake_keeper();
+    }
+
+    /// Removes what earlier errors left: records that the index does not list, and blobs and layers that nothing needs.
+    /// Returns whether nothing is left.
+    pub(crate) fn remove_left_over(&self) -> bool {
+        if !self.left_over.swap(false, Ordering::SeqCst) {
+            return true;
+        }
         let _writer = self.writer();
+        let everything = {
+            let state = self.state.lock();
+            state.complete.then(|| state.everything())
+        };
+        let Some(everything) = everything else { return true };
+        let removed = self.records.reconcile(&everything).and_then(|()| self.collect_once());
+        if let Err(error) = &removed {
+            tracing::warn!("remove what nothing needs: {error}; retrying");
+            self.left_over.store(true, Ordering::SeqCst);
+        }
+        removed.is_ok()
+    }
+
+    /// The caller holds the writer's lock.
+    fn collect_once(&self) -> Result<(), Error> {
         if !self.state.lock().complete {
             return Ok(());
         }
-        self.collect_blobs()?;
+        let blobs = self.collect_blobs();
         let dead: BTreeMap<Digest, LayerRecord> = {
             let mut state = self.state.lock();
             let used = state.layers_in_use();
@@ -123,7 +163,7 @@ impl Inner {
             dead
         };
         if dead.is_empty() {
-            return Ok(());
+            return blobs;
         }
         self.commit(&Change { drop_layers: dead.keys().cloned().collect(), ..Change::default() }).inspect_err(
             |_| {
@@ -134,7 +174,7 @@ impl Inner {
         self.figures.collected.add(dead.len() as u64);
         // The index lists none of them any longer: an error with one must not keep the others.
         let removed = dead.keys().map(|chain| self.remove_layer(chain)).fold(Ok(()), Result::and);
-        removed.and(self.records.sync())
+        removed.and(self.records.sync()).and(blobs)
     }
 
     /// Removes the directory and the record of a layer that the index does not list.
@@ -155,14 +195,16 @@ impl Inner {
             let used = state.blobs_in_use();
             blobs.into_iter().filter(|blob| !used.contains(blob) && !state.leased(blob)).collect()
         };
+        let mut removed = Ok(());
         for blob in unused {
             // An operation that leased it meanwhile finds it, or waits until it is gone: see `Content::present`.
-            self.content.remove_unless(&blob, || {
+            let one = self.content.remove_unless(&blob, || {
                 let state = self.state.lock();
                 state.leased(&blob) || state.blobs_in_use().contains(&blob)
             });
+            removed = removed.and(one);
         }
-        Ok(())
+        removed
     }
 
     /// Images that have one of these names now, with the names that they keep.

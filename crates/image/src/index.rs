@@ -187,6 +187,10 @@ impl Index {
         if matches!(opened, Err(Failure::Full(_))) && reserve.release() {
             opened = load(path);
         }
+        if matches!(opened, Err(Failure::Damaged(_))) {
+            // A disk may fail once.
+            opened = load(path);
+        }
         let why = match opened {
             // Created and never filled: an opening died before its recovery was written, or could not write it.
             Ok((db, Some(all))) if all.boot.is_none() => return Ok((index(db), Found::Missing)),

@@ -94,6 +94,7 @@ impl Inner {
     fn repair(self: &Arc<Self>, runtime: Option<&Handle>, pace: Pace) -> bool {
         let mut done = !snapshot::retry_unreadable(self);
         done &= self.retry_unknown();
+        done &= self.remove_left_over();
         if self.state.lock().verify {
             done &= self.verify(pace);
         }

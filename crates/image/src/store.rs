@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) reserve: Reserve,
     pub(crate) sync: crate::pull::Sync,
     pub(crate) collection_is_queued: AtomicBool,
+    /// Whether something that nothing needs could not be removed.
+    pub(crate) left_over: AtomicBool,
     /// Its lock keeps a second process out.
     _lock: File,
     /// Held by whoever changes the index or the folders that it lists.
@@ -112,6 +114,7 @@ impl Store {
             keeper: std::sync::OnceLock::new(),
             index: Arc::new(index),
             collection_is_queued: AtomicBool::new(false),
+            left_over: AtomicBool::new(false),
             records,
             reserve,
             sync: crate::pull::Sync::open(&root)?,

@@ -173,3 +173,30 @@ async fn what_was_compared_once_is_not_read_again() {
     support::eventually("the damaged layer is gone", || !layer_dirs(dir.path(), &two_layers(2))[0].exists());
     assert!(store.repair().await.unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_removed_is_removed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    load(&store, &two_layers(1), NAME).await;
+    let blob = blob_file(dir.path(), &two_layers(1), 0);
+    let mount = |program: &str, arguments: &[&str]| {
+        let status = std::process::Command::new(program).args(arguments).arg(&blob).status().unwrap();
+        assert!(status.success());
+    };
+    // Nobody can remove a mount point.
+    mount("mount", &["--bind", blob.to_str().unwrap()]);
+    let removed = store.remove(NAME).await;
+    mount("umount", &[]);
+    assert!(removed.is_err() && store.list().is_empty() && blob.exists());
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while blob.exists() && std::time::Instant::now() < end {
+        store.repair().await.unwrap();
+    }
+    assert!(!blob.exists());
+    assert_eq!(records(dir.path()), 0);
+}
+
+fn records(dir: &std::path::Path) -> usize {
+    fs::read_dir(dir.join("content/records")).unwrap().count()
+}

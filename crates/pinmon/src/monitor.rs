@@ -154,6 +154,8 @@ impl Monitor {
                 Ok(None) => return,
                 Err(error) => {
                     eprintln!("pinmon: read signals: {error}");
+                    // It may have been the word of an end, and is not repeated.
+                    self.reaping = true;
                     return;
                 }
             }

@@ -67,7 +67,11 @@ impl Node {
     }
 
     fn send_exec(&mut self, container: &str, exec: &str) -> u64 {
-        let process = self.spec(container, &["true"]).process.expect("a process");
+        self.send_command(container, exec, &["true"])
+    }
+
+    fn send_command(&mut self, container: &str, exec: &str, args: &[&str]) -> u64 {
+        let process = self.spec(container, args).process.expect("a process");
         let exec = Exec { exec: exec.into(), container: container.into(), process };
         self.send(Request::Exec(Box::new(exec)), &Attachments::new())
     }
@@ -196,7 +200,8 @@ fn a_command_that_its_container_froze_below_its_group_is_killed() {
         while :; do while read p; do [ $p = 1 ] || echo $p > /tmp/v1/a/cgroup.procs; done < /tmp/v1/cgroup.procs; done";
     node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
     node.wait_for_entry("evil", "stdout F ready");
-    let probe = node.send_exec("evil", "probe");
+    // It lives until it is killed: it cannot end before it is moved.
+    let probe = node.send_command("evil", "probe", &["sleep", "1000"]);
     let procs = PathBuf::from(format!("/sys/fs/cgroup/freezer{}/evil/a/cgroup.procs", node.cgroup));
     node.eventually("the command is frozen", |_| fs::read_to_string(&procs).is_ok_and(|pids| !pids.is_empty()));
     let _ = node.kill(Target::Exec("probe".into()), 9, KillScope::All);

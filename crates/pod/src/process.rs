@@ -5,6 +5,7 @@ use std::{fs, io};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
+    io::Errno,
     process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
 };
 use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
@@ -12,30 +13,61 @@ use tokio::io::Interest;
 
 use crate::{Error, error::failed, watched::watch};
 
-/// `/proc/<pid>/stat` field 22: clock ticks from boot to its start.
+/// `/proc/<pid>/stat` field 22: clock ticks from boot to its start. `None`: it is gone, or cannot be read.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, field 2, is in parentheses and may hold anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    stat_field(pid, 22).ok().flatten()
 }
 
 /// Whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9. `None`:
 /// it is gone.
-pub(crate) fn has_executed(pid: u32) -> Option<bool> {
+pub(crate) fn has_executed(pid: u32) -> io::Result<Option<bool>> {
     const FORKNOEXEC: u64 = 0x40;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let flags: u64 = rest.split_ascii_whitespace().nth(6)?.parse().ok()?;
-    Some(flags & FORKNOEXEC == 0)
+    Ok(stat_field(pid, 9)?.map(|flags| flags & FORKNOEXEC == 0))
 }
 
-/// A pidfd of this very process, if it is still there.
+/// Whether a process has begun to end: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID namespace ends
+/// all others there before it is a zombie.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    const EXITING: u64 = 0x4;
+    stat_field(pid, 9).is_ok_and(|flags| flags.is_none_or(|flags| flags & EXITING != 0))
+}
+
+/// A number of `/proc/<pid>/stat`, counted from one as in proc(5); `None`: the process is gone.
+fn stat_field(pid: u32, number: usize) -> io::Result<Option<u64>> {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(cause) if is_gone(cause.raw_os_error()) => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    // The name, field 2, is in parentheses and may hold anything.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let value = rest.split_ascii_whitespace().nth(number.saturating_sub(3)).and_then(|value| value.parse().ok());
+    value.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat has no field {number}")))
+}
+
+/// Of an access to a process: it is not there any more.
+fn is_gone(errno: Option<i32>) -> bool {
+    [Errno::NOENT, Errno::SRCH].iter().any(|gone| errno == Some(gone.raw_os_error()))
+}
+
+/// A pidfd of this very process, if it is still there and can be opened.
 pub(crate) fn find(pid: u32, started: u64) -> Option<OwnedFd> {
-    let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let pidfd = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+    look_for(pid, started).ok().flatten()
+}
+
+/// A pidfd of this very process; `None`: it is gone.
+///
+/// # Errors
+/// Not known: the kernel gave no memory or no descriptor for the answer.
+pub(crate) fn look_for(pid: u32, started: u64) -> io::Result<Option<OwnedFd>> {
+    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
+        Err(cause) => return Err(cause.into()),
+    };
     // Asked after the pidfd is open: it is the same process then, whatever became of the number.
-    (start_time(pid)? == started).then_some(pidfd)
+    Ok((stat_field(pid, 22)? == Some(started)).then_some(pidfd))
 }
 
 /// Whether the process has ended (it may still be a zombie). Does not block.

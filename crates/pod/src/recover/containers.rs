@@ -8,7 +8,11 @@
 //! | created … running | knows nothing | pid with that start time lives and executed its program | running, handed to the monitor |
 //! | created … running | knows nothing | gone, or never executed its program | exited, code unknown |
 
-use std::sync::{Arc, Weak};
+use std::{
+    io,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use monitor_api::{HeldHooks, Holding, HoldingState, LogOptions, Role};
 use rustix::{
@@ -25,6 +29,7 @@ use crate::{
         remove::take_away, stdio,
     },
     engine::{Inner, name_of},
+    error::failed,
     monitor::{Held, Inventory},
     process,
     state::{Kind, Loaded},
@@ -154,20 +159,37 @@ fn run(record: &mut ContainerRecord) {
     }
 }
 
-/// Whether its program was executed. A process that still waits for its start is killed: its gate is lost.
-fn runs(pidfd: &OwnedFd, pid: u32) -> bool {
-    let runs = process::has_executed(pid) == Some(true);
-    if !runs {
-        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+/// Its process, if its program was executed. One that still waits for its start is killed: its gate is lost.
+fn running(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
+    let Some(pidfd) = process::look_for(record.pid, record.start_time)? else { return Ok(None) };
+    let executed = process::has_executed(record.pid)?;
+    if executed == Some(false) {
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
     }
-    runs
+    Ok((executed == Some(true)).then_some(pidfd))
+}
+
+/// The same. What the kernel could not say for want of memory or descriptors is asked again for two seconds: a container is
+/// not given up because of that.
+async fn find_running(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    const TRIES: u32 = 20;
+    let mut tries = 0;
+    loop {
+        match running(record) {
+            Ok(found) => return Ok(found),
+            Err(cause) if tries == TRIES => return Err(failed("look for its process")(cause)),
+            Err(_) => tries += 1,
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a container
 /// ran whose status still says that it was to be started.
 async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
     let record = container.record();
-    let Some(pidfd) = process::find(record.pid, record.start_time).filter(|pidfd| runs(pidfd, record.pid)) else {
+    let Some(pidfd) = find_running(&record).await? else {
         // Nobody is left who starts it and would say first how that went.
         container.update_anyway(&engine.records, |record| {
             let starts = record.phase == ContainerPhase::Starting;

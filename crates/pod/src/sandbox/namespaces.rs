@@ -4,7 +4,7 @@
 //! monitor, in the order of [`Shared`]. A pod whose descriptors were lost by both gets them back from a container that runs,
 //! else new ones.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use image::{IdMap, IdRange};
 use monitor_api::{HoldingState, MakeNamespaces, UserMappings};
@@ -21,6 +21,8 @@ use crate::{Error, engine::Inner, error::failed, process};
 
 /// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
 pub(crate) const SHM: &str = "shm";
+/// How long the init of a pod may take to end what else is in its PID namespace.
+const INIT_END: Duration = Duration::from_secs(5);
 /// As other engines have it.
 const SHM_SIZE: &str = "64m";
 
@@ -203,13 +205,31 @@ pub(crate) async fn forget_ended_init(
     sandbox: &Sandbox,
     held: &mut Option<OwnedFd>,
 ) -> Result<(), Error> {
-    let custody = engine.monitor.custody();
-    if custody.of_pidfd(sandbox.id(), process::has_ended) != Some(true) {
+    if !init_has_ended(engine, sandbox.id()).await? {
         return Ok(());
     }
     tracing::warn!("the init of pod {} has ended; the next container that needs one starts another", sandbox.id());
     held.take();
     engine.monitor.delete(sandbox.id()).await
+}
+
+/// Whether the init that is in custody has ended; one that is about to is waited for.
+async fn init_has_ended(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
+    let custody = engine.monitor.custody();
+    let Some((pid, _)) = custody.process(sandbox, &HoldingState::PodInit) else {
+        // None, or one that an earlier daemon did not hear the end of.
+        return Ok(custody.holds(sandbox));
+    };
+    let Some(pidfd) = custody.of_pidfd(sandbox, OwnedFd::try_clone) else { return Ok(false) };
+    let pidfd = pidfd.map_err(failed("duplicate a pidfd"))?;
+    if !process::has_ended(&pidfd) {
+        if !process::is_ending(pid) {
+            return Ok(false);
+        }
+        let ended = tokio::time::timeout(INIT_END, process::ended(&pidfd)).await;
+        ended.map_err(|_| Error::state(format!("the init of pod {sandbox} is ending; try again")))??;
+    }
+    Ok(true)
 }
 
 /// Of an init that an earlier daemon had started.

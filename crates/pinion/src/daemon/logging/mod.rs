@@ -148,6 +148,9 @@ fn dropped(style: &Style, lines: u64) -> String {
     of_the_log(style, Level::WARN, message, vec![("lines", &lines)])
 }
 
+/// What the standard library ends with.
+const PANIC_CODE: i32 = 101;
+
 /// A panic is a line like any other: the default hook would block on standard error.
 fn report_panics(style: Arc<Style>, queue: Queue) {
     std::panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
@@ -155,6 +158,10 @@ fn report_panics(style: Arc<Style>, queue: Queue) {
         let name = Value::from(thread.name().unwrap_or("unnamed"));
         queue.push(of_the_log(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
         queue.flush(PANIC_LINES);
+        if thread.name() == Some("main") {
+            // Nothing goes on without it, and its unwinding may wait for ever: for threads of a runtime that was not made.
+            std::process::exit(PANIC_CODE);
+        }
     }));
 }
 
