@@ -24,7 +24,7 @@ use syscall::clone::{Child, Clone3};
 ///
 /// # Errors
 /// [`ErrorKind::System`](crate::ErrorKind::System): the cgroup could not be made or the child not cloned; nothing stays
-/// behind. What is met after the clone is told by [`Nascent::advance`].
+/// behind. What is met after the clone is reported by [`Nascent::advance`].
 pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Error> {
     plan.open_sources()?;
     let group = match &plan.placement {

@@ -304,7 +304,7 @@ impl Nascent {
         !exiting && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
-    /// The child closed its end too early: an error once it has ended, a moment later, which tells why.
+    /// The child closed its end too early: an error once it has ended, a moment later, which gives the reason.
     fn ended(&self) -> Result<Progress, Error> {
         match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) => Ok(Progress::Pending),

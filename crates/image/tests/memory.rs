@@ -16,7 +16,7 @@ fn peak() -> u64 {
     kib / 1024
 }
 
-/// Folders, each with so many attributes of so many bytes.
+/// Directories, each with so many attributes of so many bytes.
 fn attributes(folders: usize, count: usize, bytes: usize) -> Vec<u8> {
     let value = vec![b'x'; bytes];
     let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.n{at}")).collect();

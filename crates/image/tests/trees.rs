@@ -87,7 +87,7 @@ async fn directories_moved_during_a_walk_lead_it_nowhere() {
         scope.spawn(|| {
             let (a, aside, link) = (upper.join("a"), upper.join("aside"), upper.join("link"));
             std::os::unix::fs::symlink(outside.path(), &link).unwrap();
-            // A failed assertion below must not wait for this thread for ever.
+            // A failed assertion below must not wait for this thread forever.
             let end = Instant::now() + Duration::from_secs(60);
             while !done.load(Ordering::Relaxed) && Instant::now() < end {
                 let _ = std::fs::rename(&a, &aside);

@@ -135,7 +135,7 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is told 2 s later all
+    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is reported 2 s later all
     /// the same, and the output follows.
     Exited {
         /// Container id.
@@ -371,7 +371,7 @@ pub struct Holding {
     /// Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<HeldHooks>>,
-    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: told by a side before contract
+    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: sent by a side before contract
     /// 1.4, and asked of the kernel when the container is adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_namespace: Option<bool>,

@@ -229,7 +229,7 @@ fn a_slow_plugin_holds_up_no_other_pod() {
     });
 }
 
-/// A folder of plugins on a file system that does not answer: one served by this process, which does not serve it.
+/// A directory of plugins on a file system that does not answer: one served by this process, which does not serve it.
 #[test]
 fn a_dead_folder_of_plugins_stops_no_task_of_the_daemon() {
     on_a_node("a_dead_folder_of_plugins_stops_no_task_of_the_daemon", || async {

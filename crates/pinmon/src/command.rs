@@ -223,7 +223,7 @@ impl Monitor {
         }
     }
 
-    /// It was reaped, or is not waited for any longer: its descriptors are closed, and whoever waits is answered.
+    /// It was reaped, or is not waited for any longer: its descriptors are closed, and the caller that waits is answered.
     fn command_over(&mut self, serial: u64, end: End) {
         let Some(mut command) = self.commands.remove(&serial) else { return };
         self.take_unread_terminal(command.nascent_mut());

@@ -33,7 +33,7 @@ impl Epoll {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Tells of something to read, or of the other side's end. What is watched already stays so.
+    /// Reports something to read, or the other side's end. What is watched already stays so.
     pub(crate) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
         self.add(fd, token, EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)
     }

@@ -68,7 +68,7 @@ fn serve(start: Start<'_>) -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(monitor) {
-        // It died before the kernel was told to end this process with it.
+        // It died before the kernel was asked to end this process with it.
         return Ok(());
     }
     let mut writer = LogWriter {

@@ -1,4 +1,4 @@
-//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer was told.
+//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer was sent.
 //!
 //! The monitor itself reads and writes none of them.
 

@@ -36,7 +36,7 @@ impl Monitor {
             return self.advance_command(serial);
         }
         loop {
-            // What a child that failed still sends changes nothing: it is killed, and whoever waits is answered when it is reaped.
+            // What a child that failed still sends changes nothing: it is killed, and answered when it is reaped.
             let advancing = |child: &&mut Child| !matches!(child.stage, Stage::Failing(..));
             let child = self.containers.get_mut(&serial).filter(advancing);
             let Some(nascent) = child.and_then(Child::nascent_mut) else { return };
@@ -85,7 +85,7 @@ impl Monitor {
         }
     }
 
-    /// One that was killed was not reaped in time: whoever waits is answered, its record stays until it is.
+    /// One that was killed was not reaped in time: the caller that waits is answered, its record stays until it is.
     pub(crate) fn answer_due(&mut self, serial: u64) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         let Stage::Failing(_, asked, failure) = &mut child.stage else { return };
@@ -214,7 +214,7 @@ impl Monitor {
         }
     }
 
-    /// Kills a child; whoever waits is answered when it was reaped, or soon.
+    /// Kills a child; the caller that waits is answered when it was reaped, or soon.
     fn fail(&mut self, serial: u64, nascent: Nascent, asked: Asked, failure: Failure) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         self.epoll.forget(nascent.sync());

@@ -59,13 +59,13 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct Writers {
     list: BTreeMap<Place, Writer>,
-    /// Told to end, with nothing to do: pid and journal.
+    /// Asked to end, with nothing to do: pid and journal.
     ending: Vec<(i32, String)>,
     /// Until when none is started.
     resting: BTreeMap<Place, Duration>,
     /// Output of containers that were deleted before it was in their logs, by serial, with their ids.
     pub(crate) orphans: BTreeMap<u64, (String, Output)>,
-    /// Terminals of outputs that a writer is told to give up, by serial: it has copies until it says so, or died.
+    /// Terminals of outputs that a writer is asked to give up, by serial: it has copies until it says so, or died.
     forgotten: BTreeMap<u64, (Place, Vec<Stream>)>,
 }
 
@@ -113,7 +113,7 @@ fn name(place: Place) -> String {
 }
 
 impl Monitor {
-    /// Has its writer told what is new of a container's output, if there is any output; starts the writer where there is none.
+    /// Sends its writer what is new of a container's output, if there is any output; starts the writer where there is none.
     pub(crate) fn hand_over(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
         let Some((_, output)) = find(containers, &mut writers.orphans, serial).filter(|(_, o)| o.is_open()) else {

@@ -209,7 +209,7 @@ fn a_ping_is_answered_at_once() {
     node.end();
 }
 
-/// The state's tmpfs is full, or whoever read standard error is gone.
+/// The state's tmpfs is full, or the reader of standard error is gone.
 #[test]
 fn messages_that_cannot_be_written_end_no_monitor() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");

@@ -18,7 +18,7 @@ use node::Node;
 /// The monitor reports the end of a container whose log is slow after 12 s.
 const PROMPT: Duration = Duration::from_secs(8);
 
-/// Another container of the pod was handed the end of a FIFO, and writes on for ever.
+/// Another container of the pod was handed the end of a FIFO, and writes on forever.
 #[test]
 fn output_of_others_does_not_hold_up_the_end_of_a_container() {
     let mut node = Node::start();

@@ -1,4 +1,4 @@
-//! Which mount a path of the node is on, told by its text: the path itself is not touched, since a file server that is gone
+//! Which mount a path of the node is on, found by its text: the path itself is not touched, since a file server that is gone
 //! never answers.
 
 use std::path::{Path, PathBuf};

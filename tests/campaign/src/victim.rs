@@ -154,7 +154,7 @@ pub(crate) fn container(period: Duration) -> ContainerPlan {
     }
 }
 
-/// Probes a victim at this period until told to stop; each failure is a fault.
+/// Probes a victim at this period until asked to stop; each failure is a fault.
 pub(crate) async fn probe_until(
     stop: Stop,
     record: Arc<Record>,
@@ -179,7 +179,7 @@ pub(crate) async fn probe_until(
     }
 }
 
-/// Leads whole lives of pods until told to stop: run, probe, stop, check the log, remove. Returns how many.
+/// Leads whole lives of pods until asked to stop: run, probe, stop, check the log, remove. Returns how many.
 pub(crate) async fn live_until(
     stop: Stop,
     record: Arc<Record>,

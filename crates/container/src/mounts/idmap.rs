@@ -117,7 +117,7 @@ fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
     let length = rustix::io::read(&answer, &mut name).unwrap_or(0);
     if let Ok(asking) = asking {
         let _ = pidfd_send_signal(&asking.pidfd, Signal::KILL);
-        // One that is not gone yet is reaped by whoever reaps the caller's children.
+        // One that is not gone yet is reaped by the process that reaps the caller's children.
         let _ = waitid(WaitId::PidFd(asking.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
     let name = std::str::from_utf8(&name[..length]).ok().filter(|name| !name.is_empty());

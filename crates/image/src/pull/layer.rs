@@ -230,7 +230,7 @@ impl Inner {
         self.unpack_from(self.disk.run(open).await?, wanted, cancel).await
     }
 
-    /// Unpacks into a new folder, and compares the digest with what the configuration says. Where the layer is here and
+    /// Unpacks into a new directory, and compares the digest with what the configuration says. Where the layer is here and
     /// only its blob is not, the comparison is all: a blob that is not the layer's must not get into the image's record.
     async fn unpack_from(
         &self,

@@ -4,7 +4,7 @@
 //! journal commit each. Layers that end at the same time share one.
 //!
 //! The kernel reports an I/O error once per open file description, and only to those that were opened before it: the
-//! descriptor is the same for the life of the store. Whoever wrote before an error that another one's sync reported must
+//! descriptor is the same for the life of the store. A caller that wrote before an error that another one's sync reported must
 //! fail, too: see [`Sync::errors`].
 
 use std::{

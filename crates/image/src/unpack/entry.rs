@@ -42,7 +42,7 @@ impl Unpacker {
         }
         let implied = self.tree.implied.len();
         let parent = self.tree.folder(folder)?;
-        // Folders made on the way have paths of at most this length.
+        // Directories made on the way have paths of at most this length.
         for _ in implied..self.tree.implied.len() {
             self.charge_folder(folder.len())?;
         }

@@ -21,7 +21,7 @@ pub(crate) enum Archived<'a> {
     Link(Vec<u8>),
 }
 
-/// Calls `each` with every file and link, by its normalized name. Folders and the rest are left out. No more than `limit`
+/// Calls `each` with every file and link, by its normalized name. Directories and the rest are left out. No more than `limit`
 /// bytes are decompressed.
 pub(crate) fn each_file(
     source: impl Read + Send,

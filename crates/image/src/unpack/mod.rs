@@ -34,9 +34,9 @@ pub(crate) use self::{
     tree::{normalize, remove_path},
 };
 
-/// Most memory for what is remembered of a layer's folders until its end: paths and attributes.
+/// Most memory for what is remembered of a layer's directories until its end: paths and attributes.
 const FOLDERS_MEMORY_MAX: usize = 64 * 1024 * 1024;
-/// What one folder takes beside its path and attributes.
+/// What one directory takes beside its path and attributes.
 const FOLDER_MEMORY: usize = 128;
 
 /// Bounds of one layer; generous: they stop bombs, not images.
@@ -66,7 +66,7 @@ pub(crate) struct Unpacked {
     pub(crate) implied: Vec<Vec<u8>>,
 }
 
-/// Unpacks `source` (tar, gzip or zstd) into the empty folder `root`. Ends with an error before the next entry once it is
+/// Unpacks `source` (tar, gzip or zstd) into the empty directory `root`. Ends with an error before the next entry once it is
 /// cancelled. Blocks: not for an async thread.
 pub(crate) fn unpack(
     source: impl Read + Send,
@@ -121,7 +121,7 @@ struct Unpacker {
     bytes: u64,
     /// What folders get at the end: files made in them would change their times, and a mode may forbid them.
     folders: BTreeMap<Vec<u8>, Meta>,
-    /// Estimate of the memory of `folders` and of the tree's implied folders; what was replaced still counts.
+    /// Estimate of the memory of `folders` and of the tree's implied directories; what was replaced still counts.
     folders_memory: usize,
     umask: u32,
     cancel: Cancel,
@@ -173,14 +173,14 @@ impl Unpacker {
         }
     }
 
-    /// Remembers what a folder gets at the end.
+    /// Remembers what a directory gets at the end.
     fn remember(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
         self.charge_folder(path.len() + meta.xattr_bytes())?;
         self.folders.insert(path.to_vec(), meta.clone());
         Ok(())
     }
 
-    /// Bounds the memory of folders, before one more.
+    /// Bounds the memory of directories, before one more.
     fn charge_folder(&mut self, bytes: usize) -> Result<(), Error> {
         self.folders_memory += bytes + FOLDER_MEMORY;
         match self.folders_memory > FOLDERS_MEMORY_MAX {

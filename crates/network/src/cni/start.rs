@@ -1,4 +1,4 @@
-//! Finding and starting a plugin's program. The folders of plugins may be on a file server that is gone, so both are done on
+//! Finding and starting a plugin's program. The directories of plugins may be on a file server that is gone, so both are done on
 //! a thread that may block, and no more than a few at once: such a thread cannot be interrupted.
 
 use std::{
@@ -28,7 +28,7 @@ impl Default for Starts {
 }
 
 impl Programs {
-    /// A plugin's program. Blocks as long as a folder of plugins does not answer.
+    /// A plugin's program. Blocks as long as a directory of plugins does not answer.
     pub(crate) fn find(&self, kind: &str) -> Result<PathBuf, String> {
         let found = self.folders.iter().map(|folder| folder.join(kind)).find(|path| path.is_file());
         found.ok_or_else(|| format!("no such program in {}; install it there", self.folder_names()))

@@ -21,7 +21,7 @@ pub(crate) struct Loss {
     pub(crate) total: u64,
     /// Dropped bytes that the log does not know of yet, and why.
     pub(crate) unwritten: Option<(u64, String)>,
-    /// The total at which the daemon is told again: doubling, so that a full disk is no flood of events.
+    /// The total at which the daemon is notified again: doubling, so that a full disk is no flood of events.
     pub(crate) tell_at: u64,
 }
 
@@ -117,7 +117,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What the monitor shall know, once; and what the daemon shall be told with it.
+    /// What the monitor shall know, once; and what the daemon is to report with it.
     pub(crate) fn take_news(&mut self) -> Option<(Loss, Option<String>)> {
         self.news.take().map(|message| (self.loss.clone(), message))
     }

@@ -115,7 +115,7 @@ impl Feed {
         self.taps.close(epoll);
     }
 
-    /// The container's end came nearer. What is there when it is final is all: whoever holds the other end may write on for
+    /// The container's end came nearer. What is there when it is final is all: a process that holds the other end may write on
     /// as long as it likes.
     pub(super) fn end(&mut self, end: End) {
         if end == End::Final && self.end < End::Final {

@@ -58,7 +58,7 @@ pub(crate) enum Report {
     Reopened { serial: u64 },
     /// A client is gone, or took nothing for too long.
     TapClosed { serial: u64, number: u8 },
-    /// Output was dropped, or the log was told how much; `message`: the daemon is to be told, too.
+    /// Output was dropped, or the log was given the count; `message`: the daemon is to be notified, too.
     Lost { serial: u64, loss: Loss, message: Option<String> },
     /// All output of a container that ended is in its log and with its clients. It is forgotten here.
     Drained { serial: u64 },

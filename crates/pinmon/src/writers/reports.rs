@@ -24,7 +24,7 @@ impl Monitor {
         while let Some(writer) = self.writers.list.get(&place) {
             match writer.line.receive::<Report>() {
                 Ok(Received::Message(report, _)) => self.reported(report),
-                // Its end is told by SIGCHLD.
+                // Its end is reported by SIGCHLD.
                 Ok(Received::Nothing | Received::Closed) => return,
                 Err(error) => {
                     eprintln!("pinmon: a log writer's report: {error}");

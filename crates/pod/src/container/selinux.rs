@@ -112,7 +112,7 @@ pub(crate) fn label_shm(tmpfs: impl AsFd, label: &str) -> Result<(), Error> {
         .map_err(failed(format_args!("label the pod's /dev/shm {label}")))
 }
 
-/// Labels a file of a folder.
+/// Labels a file of a directory.
 pub(crate) fn label_in(folder: impl AsFd, name: &str, label: &str) -> Result<(), Error> {
     label_path(Path::new(&format!("/proc/self/fd/{}/{name}", folder.as_fd().as_raw_fd())), label)
 }

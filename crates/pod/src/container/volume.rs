@@ -58,7 +58,7 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     Ok(tree)
 }
 
-/// A file or folder of the node's own, private.
+/// A file or directory of the node's own, private.
 pub(crate) fn open_file(path: &Path) -> Result<OwnedFd, Error> {
     let told = format!("clone {}", path.display());
     let tree = clone(path, Depth::All).map_err(failed(&told))?;

@@ -252,7 +252,7 @@ impl Custody {
     }
 }
 
-/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is told.
+/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is reported.
 pub(super) fn has_unlogged_output(holding: &Holding, files: &Attachments) -> bool {
     let is_output = |role: &Role| matches!(role, Role::StdoutRead | Role::StderrRead | Role::Terminal);
     matches!(holding.state, HoldingState::Exited(_)) && files.iter().any(|(role, _)| is_output(role))

@@ -46,7 +46,7 @@ pub(super) struct Inner {
     link: watch::Sender<Option<Connected>>,
     pub(super) custody: Custody,
     pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
-    /// Commands begun since the start; `None` once nobody tells them from those of an earlier daemon any longer.
+    /// Commands begun since the start; `None` once nobody distinguishes them from those of an earlier daemon any longer.
     pub(super) begun: Mutex<Option<HashSet<String>>>,
     events: mpsc::UnboundedSender<Event>,
     /// No monitor is wanted any more.

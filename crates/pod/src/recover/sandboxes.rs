@@ -109,7 +109,7 @@ async fn ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error>
     }
     let mut descriptors = Vec::with_capacity(shared.len());
     if kept + 1 == shared.len() {
-        // Of an older version, whose files were in the record's folder.
+        // Of an older version, whose files were in the record's directory.
         for n in 0..kept {
             descriptors.extend(custody.kept(&key, n).map_err(failed("duplicate what the pod shares"))?);
         }

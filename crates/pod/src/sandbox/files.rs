@@ -25,7 +25,7 @@ use crate::{Error, error::failed};
 /// Name in the tmpfs, and where containers see it.
 pub(crate) const SHARED_FILES: [(&str, &str); 3] =
     [("hostname", "/etc/hostname"), ("hosts", "/etc/hosts"), ("resolv.conf", "/etc/resolv.conf")];
-/// Where a kernel that cannot clone a detached mount has the tmpfs attached, in the record's folder.
+/// Where a kernel that cannot clone a detached mount has the tmpfs attached, in the record's directory.
 pub(crate) const FILES: &str = "files";
 
 /// The node's files that may become the pod's.

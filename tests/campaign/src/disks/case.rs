@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Stalled,
     /// A write takes up to 100 ms.
     Slow,
-    /// There is no space left.
+    /// The disk is full.
     Full,
     /// It became read-only because of an error.
     ReadOnly,

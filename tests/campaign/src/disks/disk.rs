@@ -125,7 +125,7 @@ impl Disk {
         }
     }
 
-    /// Writes a file until there is no space left.
+    /// Writes a file until the disk is full.
     pub(super) fn fill(&self) {
         fill(self.inside, &self.at);
     }

@@ -159,7 +159,7 @@ fn report_panics(style: Arc<Style>, queue: Queue) {
         queue.push(of_the_log(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
         queue.flush(PANIC_LINES);
         if thread.name() == Some("main") {
-            // Nothing goes on without it, and its unwinding may wait for ever: for threads of a runtime that was not made.
+            // Nothing goes on without it, and its unwinding may wait forever: for threads of a runtime that was not made.
             std::process::exit(PANIC_CODE);
         }
     }));

@@ -43,7 +43,7 @@ fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result
             }
         }
         if let Ok(Some(log)) = log_file::read_log(&container.metadata) {
-            // Its end as it is now: it goes on growing, and a container that mounts the log folder may cut it.
+            // Its end as it is now: it goes on growing, and a container that mounts the log directory may cut it.
             let log = File::from(log);
             let length = log.metadata()?.len();
             let mut header = header(length);

@@ -30,7 +30,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// `attempts`: the folder of all attempts at a checkpoint of this container.
+    /// `attempts`: the directory of all attempts at a checkpoint of this container.
     pub(super) fn new(attempts: &Path, location: PathBuf) -> Result<Arc<Self>, Error> {
         let mut name = identifier::fresh()?;
         name.truncate(NAME);
@@ -85,7 +85,7 @@ impl Attempt {
         })
     }
 
-    /// Removes what was made for the archive, and the folder of attempts with the last of them.
+    /// Removes what was made for the archive, and the directory of attempts with the last of them.
     pub(super) fn clean(&self) -> Result<(), Error> {
         if let Err(error) = fs::remove_dir_all(&self.folder)
             && error.kind() != io::ErrorKind::NotFound
