@@ -54,7 +54,7 @@ struct Place {
 }
 
 /// How groups are opened.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 impl Group {
     /// Starts a removal, for callers that must not block. The processes must have been killed; a group of a systemd unit is
@@ -183,7 +183,7 @@ fn step_in(
             // Nothing was below it, and it could not be removed: a process is in it.
             Children::None if !place.fruitful => return Ok(Removing::Busy),
             Children::None if place.depth == 0 => None,
-            Children::None => match openat(&place.dir, c"..", FOLDER, Mode::empty()) {
+            Children::None => match openat(&place.dir, c"..", DIRECTORY_FLAGS, Mode::empty()) {
                 Ok(dir) => Some(Place { dir, depth: place.depth - 1, fruitful: true }),
                 // It was removed with all above it: from the start.
                 Err(Errno::NOENT) => None,
@@ -223,7 +223,7 @@ fn remove_children(dir: &OwnedFd, removed: &mut u64, left: &mut usize) -> Result
             Ok(()) => *removed += 1,
             Err(Errno::NOENT) => {}
             Err(Errno::BUSY | Errno::NOTEMPTY) => {
-                return Ok(Children::InTheWay(openat(dir, name, FOLDER, Mode::empty())));
+                return Ok(Children::InTheWay(openat(dir, name, DIRECTORY_FLAGS, Mode::empty())));
             }
             Err(errno) => return Err(errno),
         }

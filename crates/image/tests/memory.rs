@@ -17,11 +17,11 @@ fn peak() -> u64 {
 }
 
 /// Directories, each with so many attributes of so many bytes.
-fn attributes(folders: usize, count: usize, bytes: usize) -> Vec<u8> {
+fn attributes(directories: usize, count: usize, bytes: usize) -> Vec<u8> {
     let value = vec![b'x'; bytes];
     let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.n{at}")).collect();
     let records: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), value.as_slice())).collect();
-    (0..folders).fold(Tar::new(), |tar, at| tar.pax(&records).dir(&format!("d{at}"), 0o755)).done()
+    (0..directories).fold(Tar::new(), |tar, at| tar.pax(&records).dir(&format!("d{at}"), 0o755)).done()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn attributes_of_a_hostile_layer_take_little_memory() {
     let registry = Registry::start();
     let bombs = [
         ("one file", attributes(384, 250, 4000), "bytes of extended attributes on one file"),
-        ("all folders", attributes(3000, 12, 8000), "paths and attributes of its folders"),
+        ("all directories", attributes(3000, 12, 8000), "paths and attributes of its directories"),
     ];
     for (what, tar, why) in bombs {
         let image = TestImage::new().layer(tar, Compression::Zstd);

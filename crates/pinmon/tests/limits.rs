@@ -49,8 +49,8 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
 
 /// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and signals.
 fn start_without_watches() -> Node {
-    let folder = tempfile::tempdir().expect("tempdir");
-    let script = folder.path().join("pinmon");
+    let directory = tempfile::tempdir().expect("tempdir");
+    let script = directory.path().join("pinmon");
     let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
     // -D: the tracer is no parent, so that the monitor's own pid is that of this script.
     let text = format!(
@@ -60,7 +60,7 @@ fn start_without_watches() -> Node {
     fs::write(&script, text).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
     let node = Node::start_program(&script);
-    drop(folder);
+    drop(directory);
     node
 }
 

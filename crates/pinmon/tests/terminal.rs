@@ -33,19 +33,19 @@ struct Reader {
 impl Reader {
     /// Freezes the disk.
     fn start(disk: &mut Disk, slave: &Path, master: &OwnedFd) -> Self {
-        let folder = tempfile::tempdir().expect("tempdir");
+        let directory = tempfile::tempdir().expect("tempdir");
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .args(["--exact", "reads_into_a_page_that_cannot_be_written"])
             .env("PINMON_TEST_SLAVE", slave)
             .env("PINMON_TEST_PAGE", disk.path().join("page"))
-            .env("PINMON_TEST_STEPS", folder.path())
+            .env("PINMON_TEST_STEPS", directory.path())
             .spawn()
             .expect("spawn");
-        until("the page is mapped", || folder.path().join("mapped").exists());
+        until("the page is mapped", || directory.path().join("mapped").exists());
         disk.freeze();
         rustix::io::write(master, b"hello\n").expect("type");
-        fs::write(folder.path().join("go"), "").expect("go");
+        fs::write(directory.path().join("go"), "").expect("go");
         let id = child.id();
         until("it waits", || has_waiting_thread(id));
         assert!(child.try_wait().expect("wait").is_none());

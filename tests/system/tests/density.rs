@@ -70,8 +70,8 @@ fn calls_of_a_start(node: &mut Node) -> usize {
 /// The file of each status: another one where it was written again.
 fn status_files(node: &Node) -> BTreeMap<PathBuf, u64> {
     let state = PathBuf::from(format!("/proc/{}/root/run/pinion", node.first()));
-    let folders = ["container", "sandbox"].map(|kind| fs::read_dir(state.join(kind)).expect("read"));
-    let files = folders.into_iter().flatten().flatten().map(|entry| entry.path().join("status.json"));
+    let directories = ["container", "sandbox"].map(|kind| fs::read_dir(state.join(kind)).expect("read"));
+    let files = directories.into_iter().flatten().flatten().map(|entry| entry.path().join("status.json"));
     files.map(|file| (file.clone(), fs::metadata(&file).expect("a status").ino())).collect()
 }
 

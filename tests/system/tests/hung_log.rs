@@ -27,7 +27,7 @@ impl Disk {
         node.run("mkfs.ext4", &["-q", "-F", image]).ok();
         let device = node.run("losetup", &["--find", "--show", image]).ok();
         let disk = Self { first: node.first(), device, path };
-        fs::create_dir_all(&disk.path).expect("a folder");
+        fs::create_dir_all(&disk.path).expect("a directory");
         node.run("mount", &[&disk.device, text(&disk.path)]).ok();
         disk
     }

@@ -185,7 +185,7 @@ impl Unpacker {
         self.folders_memory += bytes + FOLDER_MEMORY;
         match self.folders_memory > FOLDERS_MEMORY_MAX {
             true => Err(Error::invalid(format!(
-                "paths and attributes of its folders take more than {FOLDERS_MEMORY_MAX} bytes"
+                "paths and attributes of its directories take more than {FOLDERS_MEMORY_MAX} bytes"
             ))),
             false => Ok(()),
         }

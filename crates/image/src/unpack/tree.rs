@@ -171,7 +171,7 @@ impl Tree {
             Ok(()) => {
                 self.implied.insert(path.to_vec());
                 let fd = rustix::fs::openat(&*parent, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
-                let fd = fd.map_err(|cause| wrong(path, "open the new folder", cause))?;
+                let fd = fd.map_err(|cause| wrong(path, "open the new directory", cause))?;
                 Ok(Opened { directory: Rc::new(fd), depth: depth + 1 })
             }
             // A symlink to a folder that is in a lower layer only: what is under it belongs where it points.

@@ -10,7 +10,7 @@ use std::{
 const SIZE: u64 = 256 << 20;
 
 pub struct Disk {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     device: String,
     frozen: bool,
 }
@@ -19,20 +19,20 @@ impl Disk {
     /// Makes and mounts it. Only this thread and what it starts from now on see the mount.
     pub fn new() -> Self {
         syscall::mount_namespace::unshare_mounts().expect("a mount namespace (are you root?)");
-        let folder = tempfile::tempdir().expect("tempdir");
-        let image = folder.path().join("image");
+        let directory = tempfile::tempdir().expect("tempdir");
+        let image = directory.path().join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(SIZE)).expect("an image");
         run("mkfs.ext4", &["-q", "-F", text(&image)]);
         let found = run("losetup", &["--find", "--show", text(&image)]);
         let device = String::from_utf8(found.stdout).expect("text").trim().to_owned();
-        let disk = Self { folder, device, frozen: false };
+        let disk = Self { directory, device, frozen: false };
         std::fs::create_dir(disk.path()).expect("mkdir");
         run("mount", &[&disk.device, text(&disk.path())]);
         disk
     }
 
     pub fn path(&self) -> PathBuf {
-        self.folder.path().join("mount")
+        self.directory.path().join("mount")
     }
 
     /// From now on every process that writes to it waits, in the state that not even SIGKILL ends.

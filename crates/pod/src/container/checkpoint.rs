@@ -31,7 +31,7 @@ use crate::{
     error::failed,
 };
 
-/// Where CRIU writes before the archive is made, below the durable folder: it may be as large as the container's memory.
+/// Where CRIU writes before the archive is made, below the durable directory: it may be as large as the container's memory.
 const FOLDER: &str = "checkpoint";
 /// For a caller that names no time.
 const DEFAULT: Duration = Duration::from_secs(600);
@@ -87,7 +87,7 @@ impl<'a> Job<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        let images = self.attempt.folder.join("checkpoint");
+        let images = self.attempt.directory.join("checkpoint");
         let (at, attempt) = (images.clone(), Arc::clone(&self.attempt));
         let program = blocking(move || {
             check_location(&attempt.location)?;
@@ -106,7 +106,7 @@ impl<'a> Job<'a> {
             Ok((outside::externals(&spec, pid)?, outside::freezer(&container.metadata.cgroup)))
         });
         let (externals, freezer) = outside.await?;
-        criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.folder, externals, freezer })
+        criu::dump(&program, &criu::Dump { pid, images: &images, work: &self.attempt.directory, externals, freezer })
             .await?;
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
         let attempt = Arc::clone(&self.attempt);
@@ -136,10 +136,11 @@ impl<'a> Job<'a> {
 
 /// The archive is a new file in a directory that is there.
 fn check_location(location: &Path) -> Result<(), Error> {
-    let folder = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
-    let folder = folder.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
-    if !folder.is_dir() {
-        return Err(Error::invalid(format!("location: {} is no folder; create it first", folder.display())));
+    let directory = location.parent().filter(|_| location.is_absolute() && location.file_name().is_some());
+    let directory =
+        directory.ok_or_else(|| Error::invalid(format!("location: {location:?} is not an absolute path")))?;
+    if !directory.is_dir() {
+        return Err(Error::invalid(format!("location: {} is no directory; create it first", directory.display())));
     }
     if location.symlink_metadata().is_ok() {
         return Err(Error::invalid(format!("location: {} is there already", location.display())));

@@ -168,8 +168,8 @@ fn below(root: &OwnedFd, label: &str) -> Result<(), Error> {
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
             Err(errno) => return Err(failed(format_args!("open {}", directory.display()))(errno)),
         };
-        for entry in Dir::read_from(&folder).map_err(failed("read a folder"))? {
-            let entry = entry.map_err(failed("read a folder"))?;
+        for entry in Dir::read_from(&folder).map_err(failed("read a directory"))? {
+            let entry = entry.map_err(failed("read a directory"))?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;

@@ -29,10 +29,10 @@ pub(super) struct DataDisk {
 }
 
 impl DataDisk {
-    pub(super) fn new(folder: &Path) -> Self {
-        let path = folder.display().to_string();
-        let folder = folder.to_owned();
-        let check = move || write_a_byte(&folder).map_err(|error| error.to_string());
+    pub(super) fn new(directory: &Path) -> Self {
+        let path = directory.display().to_string();
+        let directory = directory.to_owned();
+        let check = move || write_a_byte(&directory).map_err(|error| error.to_string());
         Self { probe: Probe::new("pinion-disk", check), path }
     }
 
@@ -82,14 +82,14 @@ pub(super) async fn check(engine: Engine, disk: impl Fn(&Inner) -> &DataDisk) {
 }
 
 /// Writes one byte to a file that has no name and synchronises it.
-fn write_a_byte(folder: &Path) -> io::Result<()> {
+fn write_a_byte(directory: &Path) -> io::Result<()> {
     let mut options = File::options();
-    let unnamed = options.write(true).mode(0o600).custom_flags(OFlags::TMPFILE.bits() as i32).open(folder);
+    let unnamed = options.write(true).mode(0o600).custom_flags(OFlags::TMPFILE.bits() as i32).open(directory);
     let mut file = match unnamed {
         Ok(file) => file,
         // A file system that has no files without a name (NFS) answers at least.
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
-            return rustix::fs::statfs(folder).map(drop).map_err(io::Error::from);
+            return rustix::fs::statfs(directory).map(drop).map_err(io::Error::from);
         }
         Err(error) => return Err(error),
     };
@@ -103,11 +103,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_check_that_is_wanted_now_is_no_old_one() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let disk = DataDisk::new(folder.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = DataDisk::new(directory.path());
         assert!(disk.check_now().await.ready);
-        let gone = folder.path().to_owned();
-        drop(folder);
+        let gone = directory.path().to_owned();
+        drop(directory);
         assert!(disk.condition().ready, "of the last check");
         let now = disk.check_now().await;
         assert!(!now.ready && now.message.contains(&gone.display().to_string()), "{}", now.message);
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_directory_is_written_to_and_left_empty() {
-        let folder = tempfile::tempdir().expect("a directory");
-        write_a_byte(folder.path()).expect("written");
-        assert_eq!(std::fs::read_dir(folder.path()).expect("read").count(), 0);
-        write_a_byte(&folder.path().join("missing")).expect_err("there is none");
+        let directory = tempfile::tempdir().expect("a directory");
+        write_a_byte(directory.path()).expect("written");
+        assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0);
+        write_a_byte(&directory.path().join("missing")).expect_err("there is none");
     }
 }

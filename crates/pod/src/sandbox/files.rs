@@ -70,15 +70,15 @@ pub(crate) fn write(
         _ => node_file(NODE_FILES[1]).unwrap_or_default(),
     };
     for ((name, _), text) in SHARED_FILES.iter().zip([format!("{hostname}\n"), hosts, resolver]) {
-        let told = format!("write the pod's {name}");
+        let operation = format!("write the pod's {name}");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&tmpfs, *name, flags, Mode::from_raw_mode(0o644)).map_err(failed(&told))?;
+        let file = openat(&tmpfs, *name, flags, Mode::from_raw_mode(0o644)).map_err(failed(&operation))?;
         let mut file = File::from(file);
-        file.write_all(text.as_bytes()).map_err(failed(&told))?;
-        file.set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed(&told))?;
+        file.write_all(text.as_bytes()).map_err(failed(&operation))?;
+        file.set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed(&operation))?;
         if config.user_namespace.is_some() {
             let (uid, gid) = root_of(config);
-            fchown(&file, Some(uid), Some(gid)).map_err(failed(&told))?;
+            fchown(&file, Some(uid), Some(gid)).map_err(failed(&operation))?;
         }
     }
     Ok(())

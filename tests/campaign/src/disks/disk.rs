@@ -105,9 +105,9 @@ impl Disk {
     /// Lets writes through for a moment ten times a second.
     pub(super) fn slow_down(&mut self) {
         let over = Arc::new(AtomicBool::new(false));
-        let (told, inside, at) = (over.clone(), self.inside, self.at.to_string_lossy().into_owned());
+        let (stopping, inside, at) = (over.clone(), self.inside, self.at.to_string_lossy().into_owned());
         let thread = thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            while !stopping.load(Ordering::Relaxed) {
                 let _ = inside.command("fsfreeze", &["-f", &at]).status();
                 thread::sleep(Duration::from_millis(100));
                 let _ = inside.command("fsfreeze", &["-u", &at]).status();

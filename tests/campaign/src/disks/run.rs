@@ -161,8 +161,8 @@ impl<'a> Run<'a> {
             ..PodPlan::default()
         };
         let pause = Duration::from_millis(self.plan.period);
-        let (told, record, client) = (stop.clone(), self.record.clone(), self.client.clone());
-        (stop, tokio::spawn(victim::live_until(told, record, client, plan, pause)))
+        let (stopping, record, client) = (stop.clone(), self.record.clone(), self.client.clone());
+        (stop, tokio::spawn(victim::live_until(stopping, record, client, plan, pause)))
     }
 
     fn inject(&mut self) {

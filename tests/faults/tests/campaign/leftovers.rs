@@ -19,10 +19,10 @@ pub(crate) fn inventory(node: &Node) -> BTreeSet<String> {
     let monitor = processes.iter().find(|process| process.name == "pinmon" && process.takes_signals());
     let monitor_pid = monitor.map(|process| process.pid);
     let monitor = monitor.map(|process| process.folder.clone());
-    for (owner, folder) in
-        [Some(("node", first.clone())), monitor.map(|folder| ("monitor", folder))].into_iter().flatten()
+    for (owner, directory) in
+        [Some(("node", first.clone())), monitor.map(|directory| ("monitor", directory))].into_iter().flatten()
     {
-        let table = fs::read_to_string(folder.join("mountinfo")).unwrap_or_default();
+        let table = fs::read_to_string(directory.join("mountinfo")).unwrap_or_default();
         found.extend(table.lines().filter_map(|line| line.split(' ').nth(4)).map(|at| format!("mount {owner} {at}")));
     }
     let links = fs::read_to_string(first.join("net/dev")).unwrap_or_default();

@@ -97,11 +97,11 @@ pub(crate) fn outer_pid(node: &Node, process: &Process) -> Option<i32> {
     let namespace = fs::read_link(format!("/proc/{}/ns/pid", node.first())).ok()?;
     let entries = fs::read_dir("/proc").ok()?.flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
-        let folder = Path::new("/proc").join(pid.to_string());
-        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        let directory = Path::new("/proc").join(pid.to_string());
+        let status = fs::read_to_string(directory.join("status")).unwrap_or_default();
         let inner =
             status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
-        inner == Some(process.pid) && fs::read_link(folder.join("ns/pid")).is_ok_and(|found| found == namespace)
+        inner == Some(process.pid) && fs::read_link(directory.join("ns/pid")).is_ok_and(|found| found == namespace)
     })
 }
 

@@ -26,7 +26,7 @@ pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt
 }
 
 fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
-    let (folder, to) = (&attempt.folder, &attempt.partial);
+    let (directory, to) = (&attempt.directory, &attempt.partial);
     let file = attempt.check().and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(to));
     let file = file.map_err(failed(format_args!("create {}", to.display())))?;
     let mut tar = tar::Builder::new(BufWriter::new(Guarded { inner: file, attempt: Arc::clone(attempt) }));
@@ -37,7 +37,7 @@ fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result
         text(&mut tar, "status.dump", &status(container))?;
         for name in BESIDE {
             // CRIU has its figures beside its log, or with the images.
-            let place = [folder.join(name), folder.join("checkpoint").join(name)];
+            let place = [directory.join(name), directory.join("checkpoint").join(name)];
             if let Some(path) = place.iter().find(|path| path.is_file()) {
                 tar.append_path_with_name(path, name)?;
             }
@@ -49,7 +49,7 @@ fn pack(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result
             let mut header = header(length);
             tar.append_data(&mut header, "container.log", log.chain(std::io::repeat(0)).take(length))?;
         }
-        tar.append_dir_all("checkpoint", folder.join("checkpoint"))?;
+        tar.append_dir_all("checkpoint", directory.join("checkpoint"))?;
         let file = tar.into_inner()?.into_inner()?.inner;
         file.sync_all()
     })();

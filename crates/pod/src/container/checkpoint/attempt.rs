@@ -21,7 +21,7 @@ const NAME: usize = 16;
 #[derive(Debug)]
 pub(super) struct Attempt {
     /// CRIU's files and what else is made for the archive.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     /// Where the archive will be.
     pub(super) location: PathBuf,
     /// The archive while it is written, next to `location`.
@@ -35,7 +35,7 @@ impl Attempt {
         let mut name = identifier::fresh()?;
         name.truncate(NAME);
         let partial = location.with_added_extension(format!("{name}.partial"));
-        Ok(Arc::new(Self { folder: attempts.join(name), location, partial, given_up: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { directory: attempts.join(name), location, partial, given_up: AtomicBool::new(false) }))
     }
 
     /// Nobody waits for it any longer.
@@ -56,10 +56,10 @@ impl Attempt {
     /// that is not given up.
     pub(super) fn remove_others(&self) -> Result<(), Error> {
         self.check().map_err(failed("remove earlier attempts"))?;
-        let entries = self.folder.parent().map(fs::read_dir);
+        let entries = self.directory.parent().map(fs::read_dir);
         for entry in entries.and_then(Result::ok).into_iter().flatten().flatten() {
             let path = entry.path();
-            if path == self.folder {
+            if path == self.directory {
                 continue;
             }
             let removed = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -87,12 +87,12 @@ impl Attempt {
 
     /// Removes what was made for the archive, and the directory of attempts with the last of them.
     pub(super) fn clean(&self) -> Result<(), Error> {
-        if let Err(error) = fs::remove_dir_all(&self.folder)
+        if let Err(error) = fs::remove_dir_all(&self.directory)
             && error.kind() != io::ErrorKind::NotFound
         {
-            return Err(failed(format_args!("remove {}", self.folder.display()))(error));
+            return Err(failed(format_args!("remove {}", self.directory.display()))(error));
         }
-        if let Some(attempts) = self.folder.parent() {
+        if let Some(attempts) = self.directory.parent() {
             let _ = fs::remove_dir(attempts);
         }
         Ok(())
@@ -122,8 +122,8 @@ mod tests {
 
     fn begin(attempt: &Arc<Attempt>, text: &[u8]) -> Guarded<fs::File> {
         attempt.remove_others().expect("alone");
-        fs::create_dir_all(&attempt.folder).expect("a folder");
-        fs::write(attempt.folder.join("pages"), text).expect("pages");
+        fs::create_dir_all(&attempt.directory).expect("a directory");
+        fs::write(attempt.directory.join("pages"), text).expect("pages");
         let mut file =
             Guarded { inner: fs::File::create_new(&attempt.partial).expect("new"), attempt: attempt.clone() };
         file.write_all(text).expect("written");
@@ -132,21 +132,21 @@ mod tests {
 
     #[test]
     fn an_attempt_that_was_given_up_harms_no_later_one() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let (attempts, location) = (dir.path().join("attempts"), dir.path().join("archive.tar"));
         let first = Attempt::new(&attempts, location.clone()).expect("an attempt");
         let mut late = begin(&first, b"first");
         first.give_up();
         let second = Attempt::new(&attempts, location.clone()).expect("an attempt");
         let file = begin(&second, b"second");
-        assert!(!first.folder.exists(), "what hung is swept by the next");
+        assert!(!first.directory.exists(), "what hung is swept by the next");
         // The first comes back.
         assert!(late.write_all(b" more").is_err());
         assert!(first.remove_others().is_err());
         assert!(first.publish(Ok(())).is_err());
         first.clean().expect("clean");
         assert!(!location.exists() && !first.partial.exists());
-        assert_eq!(fs::read(second.folder.join("pages")).expect("still there"), b"second");
+        assert_eq!(fs::read(second.directory.join("pages")).expect("still there"), b"second");
         drop(file);
         second.publish(Ok(())).expect("the archive");
         second.clean().expect("clean");
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn what_an_earlier_daemon_left_is_removed() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let attempts = dir.path().join("attempts");
         fs::create_dir_all(attempts.join("checkpoint")).expect("of a daemon before attempts had names");
         fs::write(attempts.join("dump.log"), "x").expect("written");
         let attempt = Attempt::new(&attempts, dir.path().join("archive.tar")).expect("an attempt");
         begin(&attempt, b"pages");
         let left: Vec<_> = fs::read_dir(&attempts).expect("list").flatten().map(|entry| entry.path()).collect();
-        assert_eq!(left, std::slice::from_ref(&attempt.folder));
+        assert_eq!(left, std::slice::from_ref(&attempt.directory));
     }
 }

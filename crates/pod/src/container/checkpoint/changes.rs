@@ -36,11 +36,11 @@ const PATH_MAX: usize = 4095;
 const BLOCK: u64 = 512;
 
 pub(super) fn write(engine: &Inner, container: &Container, attempt: &Arc<Attempt>) -> Result<(), Error> {
-    let (folder, upper) = (&attempt.folder, engine.images.upper(container.id()));
-    let (diff, deleted) = (folder.join("rootfs-diff.tar"), folder.join("deleted.files"));
+    let (directory, upper) = (&attempt.directory, engine.images.upper(container.id()));
+    let (diff, deleted) = (directory.join("rootfs-diff.tar"), directory.join("deleted.files"));
     let file = File::create(&diff).map_err(failed(format_args!("create {}", diff.display())))?;
     let file = Guarded { inner: file, attempt: Arc::clone(attempt) };
-    let deleted_names = Packer::new(BufWriter::new(file), folder.join("sparse-file")).pack(&upper);
+    let deleted_names = Packer::new(BufWriter::new(file), directory.join("sparse-file")).pack(&upper);
     let deleted_names = deleted_names.map_err(failed("pack the changes of its root"))?;
     let text = serde_json::to_vec(&deleted_names).map_err(failed("write the names of deleted files"))?;
     fs::write(&deleted, text).map_err(failed(format_args!("write {}", deleted.display())))

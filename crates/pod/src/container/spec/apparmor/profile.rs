@@ -59,7 +59,7 @@ fn find(directories: &[&Path]) -> Result<PathBuf, String> {
 
 /// Replaces the profile and writes no cache (`-Kr`).
 fn run(parser: &Path, policy: &Path) -> Result<(), String> {
-    let told = |e: std::io::Error| format!("{}: {e}", parser.display());
+    let with_program = |e: std::io::Error| format!("{}: {e}", parser.display());
     let own = policy.join(super::DEFAULT);
     let own = fs::read_to_string(own).unwrap_or_else(|_| TEXT.to_owned());
     let mut child = Command::new(parser)
@@ -69,16 +69,16 @@ fn run(parser: &Path, policy: &Path) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(told)?;
+        .map_err(with_program)?;
     if let Some(mut stdin) = child.stdin.take() {
         // It may end without having read it all; its status says whether.
         let _ = stdin.write_all(text(&own, policy).as_bytes());
     }
-    let ended = wait(&mut child).map_err(told)?;
+    let ended = wait(&mut child).map_err(with_program)?;
     if !ended {
         return Err(format!("{} did not end within {} s", parser.display(), PATIENCE.as_secs()));
     }
-    let status = child.wait().map_err(told)?;
+    let status = child.wait().map_err(with_program)?;
     let mut output = String::new();
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(OUTPUT_MAX).read_to_string(&mut output);
