@@ -109,8 +109,8 @@ impl Inner {
         }
     }
 
-    /// Frees layers and blobs that no image, snapshot or running operation needs. What could not be removed is tried again
-    /// in the background.
+    /// Frees layers and blobs that no image, snapshot or running operation needs. Blobs and records that could not be removed
+    /// are tried again in the background, the directory of a layer at the next opening.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let collected = {
             let _writer = self.writer();
@@ -128,8 +128,8 @@ impl Inner {
         self.wake_keeper();
     }
 
-    /// Removes what earlier errors left: records that the index does not list, and blobs and layers that nothing needs.
-    /// Returns whether nothing is left.
+    /// Removes what earlier errors left: records that the index does not list, blobs that nothing needs, and layers that the
+    /// index still lists. Returns whether that succeeded.
     pub(crate) fn remove_left_over(&self) -> bool {
         if !self.left_over.swap(false, Ordering::SeqCst) {
             return true;

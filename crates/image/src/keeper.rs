@@ -64,6 +64,8 @@ fn run(store: &Weak<Inner>, woken: &Receiver<()>, runtime: Option<&Handle>) {
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
         }
+        // One round answers all that woke it.
+        while woken.try_recv().is_ok() {}
         let Some(store) = store.upgrade() else { return };
         pause = if store.repair(runtime, Pace::Background) { LATER } else { SOON };
     }

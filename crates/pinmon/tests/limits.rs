@@ -96,22 +96,29 @@ fn containers_live_and_are_logged_where_nothing_can_be_watched() {
     node.end();
 }
 
+/// Runs `work` while the monitor has room for so many more descriptors.
+fn with_room<T>(node: &mut Node, room: usize, work: impl FnOnce(&mut Node) -> T) -> T {
+    let whose = Some(node.monitor);
+    let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let narrow = Rlimit { current: Some((open + room) as u64), maximum };
+    let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
+    let done = work(node);
+    prlimit(whose, Resource::Nofile, before).expect("prlimit");
+    done
+}
+
 /// Whatever step it is that finds no room for a further descriptor.
 #[test]
 fn a_command_that_is_answered_with_an_error_does_not_run() {
     let mut node = Node::start();
     node.run("c", &["sleep", "1000"]);
-    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
     let mut failed = 0;
     for room in 0..24 {
         let id = format!("e{room}");
-        let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
-        let narrow = Rlimit { current: Some((open + room) as u64), maximum: limit.maximum };
         let mut process = node.spec("c", &["sleep", "1000"]).process.expect("a process");
         process.terminal = true;
-        let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
-        let answer = node.exec_with("c", &id, process, Attachments::new());
-        prlimit(whose, Resource::Nofile, before).expect("prlimit");
+        let answer = with_room(&mut node, room, |node| node.exec_with("c", &id, process, Attachments::new()));
         match answer {
             Ok(_) => node.kill(monitor_api::Target::Exec(id), 9, monitor_api::KillScope::All).expect("kill"),
             Err(_) => {
@@ -130,17 +137,12 @@ fn a_command_that_is_answered_with_an_error_does_not_run() {
 fn a_container_that_is_answered_with_an_error_is_not_there() {
     let mut node = Node::start();
     node.run("other", &["sleep", "1000"]);
-    let (limit, whose) = (getrlimit(Resource::Nofile), Some(node.monitor));
     let mut failed = 0;
     for room in 4..28 {
         let id = format!("c{room}");
         let mut spec = node.spec(&id, &["sleep", "1000"]);
         spec.process.as_mut().expect("a process").terminal = true;
-        let open = fs::read_dir(format!("/proc/{}/fd", node.monitor.as_raw_nonzero())).expect("it lives").count();
-        let narrow = Rlimit { current: Some((open + room) as u64), maximum: limit.maximum };
-        let before = prlimit(whose, Resource::Nofile, narrow).expect("prlimit");
-        let answer = node.create_with(&id, spec, Attachments::new());
-        prlimit(whose, Resource::Nofile, before).expect("prlimit");
+        let answer = with_room(&mut node, room, |node| node.create_with(&id, spec, Attachments::new()));
         match answer {
             Ok(_) => node.delete(&id),
             Err(_) => {
