@@ -24,14 +24,20 @@ use tracing::{Instrument, debug_span};
 use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
 use crate::{Error, ErrorKind, watched::watch};
 
-/// A monitor that does not answer for so long is taken for hung.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the socket of a hung monitor may have no room for a request. A request that waits holds its descriptors.
-const SEND: Duration = Duration::from_secs(10);
+const PATIENCE: Patience = Patience { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
 /// The first answer of a monitor that may just be starting.
 const HELLO: Duration = Duration::from_secs(10);
 
 pub(super) type Answer = (Result<Reply, Failure>, Attachments);
+
+/// How long a request waits for a monitor that hangs.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// The socket may have no room for so long. A request that waits holds its descriptors.
+    send: Duration,
+    /// A monitor that does not answer for so long is taken for hung.
+    answer: Duration,
+}
 
 /// See the module.
 pub(crate) struct Link {
@@ -42,6 +48,7 @@ pub(crate) struct Link {
     turn: tokio::sync::Mutex<()>,
     over: watch::Sender<bool>,
     figures: Arc<MonitorFigures>,
+    patience: Patience,
 }
 
 struct Socket(Connection);
@@ -59,7 +66,7 @@ impl Link {
         events: mpsc::UnboundedSender<Event>,
         figures: Arc<MonitorFigures>,
     ) -> Result<(Arc<Self>, Welcome), Error> {
-        let link = Self::attach(connection, figures)?;
+        let link = Self::attach(connection, figures, PATIENCE)?;
         tokio::spawn(Arc::clone(&link).read(events));
         let hello = link.ask(Request::Hello { major: MAJOR, minor: MINOR }, Attachments::new());
         match tokio::time::timeout(HELLO, hello).await {
@@ -71,7 +78,7 @@ impl Link {
     }
 
     /// Takes over a connected socket; nothing is sent and nothing is read yet.
-    fn attach(connection: Connection, figures: Arc<MonitorFigures>) -> Result<Arc<Self>, Error> {
+    fn attach(connection: Connection, figures: Arc<MonitorFigures>, patience: Patience) -> Result<Arc<Self>, Error> {
         let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
         rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
         Ok(Arc::new(Self {
@@ -81,6 +88,7 @@ impl Link {
             turn: tokio::sync::Mutex::new(()),
             over: watch::Sender::new(false),
             figures,
+            patience,
         }))
     }
 
@@ -136,7 +144,7 @@ impl Link {
         *self.over.borrow()
     }
 
-    /// Sends a request within [`SEND`]. The replies end with the returned value, also when its caller gives up.
+    /// Sends a request within [`Patience::send`]. The replies end with the returned value, also when its caller gives up.
     async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
         self.figures.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
@@ -157,9 +165,9 @@ impl Link {
                 Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),
             }
         };
-        match tokio::time::timeout(SEND, sent).await {
+        match tokio::time::timeout(self.patience.send, sent).await {
             Ok(sent) => sent.map(|()| replies),
-            Err(_) => Err(hung("takes no request", SEND)),
+            Err(_) => Err(hung("takes no request", self.patience.send)),
         }
     }
 
@@ -227,10 +235,11 @@ struct Replies<'a> {
 
 impl Replies<'_> {
     async fn next(&mut self) -> Result<Answer, Error> {
-        match tokio::time::timeout(PATIENCE, self.receiver.recv()).await {
+        let patience = self.link.patience.answer;
+        match tokio::time::timeout(patience, self.receiver.recv()).await {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => Err(lost()),
-            Err(_) => Err(hung("does not answer", PATIENCE)),
+            Err(_) => Err(hung("does not answer", patience)),
         }
     }
 }
@@ -242,7 +251,7 @@ impl Drop for Replies<'_> {
 }
 
 fn hung(what: &str, time: Duration) -> Error {
-    Error::new(ErrorKind::DeadlineExceeded, format!("the monitor {what} within {} s", time.as_secs()))
+    Error::new(ErrorKind::DeadlineExceeded, format!("the monitor {what} within {time:?}"))
 }
 
 fn lost() -> Error {

@@ -31,7 +31,7 @@ impl Node {
         fs::create_dir_all(&folder).expect("a folder");
         let at = folder.display();
         let text = format!(
-            "socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\ndata_dir = \"{at}/data\"\ncgroup_parent = \"/{name}\"\n\
+            "socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{at}/data\"\ncgroup_parent = \"/{name}\"\n\
              [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n"
         );
         fs::write(folder.join("config.toml"), text).expect("written");
@@ -57,7 +57,7 @@ impl Node {
 
     /// The monitor, without a warning.
     pub(crate) fn kill_monitor(&self) {
-        let state = format!("/run/{}", self.folder.file_name().expect("a name").to_string_lossy());
+        let state = self.state();
         let of_ours = |folder: &PathBuf| {
             let line = fs::read_to_string(folder.join("cmdline")).unwrap_or_default();
             let mut words = line.split('\0');
@@ -79,6 +79,11 @@ impl Node {
     /// Under which what the test makes may lie.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The directory of its state, and how the name of the directory of its network namespaces begins.
+    pub(crate) fn state(&self) -> String {
+        format!("/run/{}", self.folder.file_name().expect("a name").to_string_lossy())
     }
 
     pub(crate) fn pinion(&self, arguments: &[&str]) -> Output {
