@@ -40,10 +40,10 @@ impl Network {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
         let chain = inner.chain()?;
-        if inner.ledger.is_leaving(&pod.sandbox) {
+        if inner.ledger.is_leaving(&pod.sandbox)? {
             inner.settle().await;
         }
-        let known = inner.ledger.is_here(&pod.sandbox) || inner.ledger.is_leaving(&pod.sandbox);
+        let known = inner.ledger.is_here(&pod.sandbox)? || inner.ledger.is_leaving(&pod.sandbox)?;
         if known || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }

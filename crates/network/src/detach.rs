@@ -44,7 +44,7 @@ impl Network {
     /// What a plugin finds wrong.
     pub async fn check(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
-        let Some(record) = self.inner.ledger.get(sandbox).and_then(|entry| entry.record) else { return Ok(()) };
+        let Some(record) = self.inner.ledger.get(sandbox)?.and_then(|entry| entry.record) else { return Ok(()) };
         let chain = self.inner.chain_of(record.list.as_ref())?;
         if chain.disable_check || !chain.is_at_least("0.4.0") {
             return Ok(());
@@ -70,7 +70,7 @@ pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Recor
 /// Undoes an attachment, whole or begun, for whoever has its turn. `begun` is what a failed attachment knows beyond its
 /// record.
 pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
-    let entry = inner.ledger.get(sandbox);
+    let entry = inner.ledger.get(sandbox)?;
     if entry.is_some() {
         inner.ledger.leave(sandbox)?;
     }
@@ -100,7 +100,8 @@ pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Optio
 
 /// `DEL` of the plugins, in reverse.
 async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<(), Error> {
-    let ns_path = record.ns_path.exists().then_some(record.ns_path.as_path());
+    let looked = record.ns_path.try_exists().map_err(|e| Error::path("look for", &record.ns_path, e));
+    let ns_path = looked?.then_some(record.ns_path.as_path());
     // Before 0.4.0 there was no result to give.
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));
     for plugin in chain.plugins().collect::<Vec<_>>().into_iter().rev() {
@@ -127,7 +128,7 @@ fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
 
 fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
     if let Some(leases) = inner.leases(chain)? {
-        let addresses = inner.ledger.get(sandbox).and_then(|entry| entry.record).map(|record| record.addresses);
+        let addresses = inner.ledger.get(sandbox)?.and_then(|entry| entry.record).map(|record| record.addresses);
         match addresses.filter(|addresses| !addresses.is_empty()) {
             Some(addresses) => leases.release(&addresses, sandbox)?,
             None => leases.release_unless(|owner| owner != sandbox)?,

@@ -66,7 +66,7 @@ pub(crate) struct Ledger {
 /// A name found in the ledger.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// None when the file cannot be read: its sandbox is known by the file's name.
+    /// None when the file is damaged: its sandbox is known by the file's name.
     pub(crate) record: Option<Record>,
 }
 
@@ -103,18 +103,26 @@ impl Ledger {
         fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e))
     }
 
-    pub(crate) fn is_here(&self, sandbox: &str) -> bool {
-        self.here(sandbox).exists()
+    pub(crate) fn is_here(&self, sandbox: &str) -> Result<bool, Error> {
+        let path = self.here(sandbox);
+        path.try_exists().map_err(|e| Error::path("look for", &path, e))
     }
 
-    pub(crate) fn is_leaving(&self, sandbox: &str) -> bool {
-        self.going(sandbox).exists()
+    pub(crate) fn is_leaving(&self, sandbox: &str) -> Result<bool, Error> {
+        let path = self.going(sandbox);
+        path.try_exists().map_err(|e| Error::path("look for", &path, e))
     }
 
-    /// The record of a sandbox, be it leaving or not.
-    pub(crate) fn get(&self, sandbox: &str) -> Option<Entry> {
-        let text = [self.here(sandbox), self.going(sandbox)].into_iter().find_map(|path| fs::read(path).ok())?;
-        Some(Entry { record: serde_json::from_slice(&text).ok() })
+    /// The record of a sandbox, be it leaving or not. That it is not there is known only if the kernel says so.
+    pub(crate) fn get(&self, sandbox: &str) -> Result<Option<Entry>, Error> {
+        for path in [self.here(sandbox), self.going(sandbox)] {
+            match fs::read(&path) {
+                Ok(text) => return Ok(Some(Entry { record: serde_json::from_slice(&text).ok() })),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::path("read", &path, e)),
+            }
+        }
+        Ok(None)
     }
 
     /// The attachment is to be undone; from now on it is, whoever lives.
@@ -132,7 +140,7 @@ impl Ledger {
 
     /// Every record.
     pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
-        Ok(self.names()?.into_iter().filter_map(|(sandbox, _)| self.get(&sandbox)).collect())
+        self.names()?.into_iter().filter_map(|(sandbox, _)| self.get(&sandbox).transpose()).collect()
     }
 
     /// The sandbox of every record, and whether it is leaving, without reading any.
@@ -157,5 +165,23 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_absent() {
+        let folder = tempfile::tempdir().expect("folder");
+        let ledger = Ledger::open(folder.path()).expect("open");
+        assert!(ledger.get("pod").expect("known").is_none());
+        fs::write(folder.path().join("pod.leaving"), "{").expect("write");
+        assert!(ledger.get("pod").expect("known").expect("damaged").record.is_none());
+        // The kernel refuses to read it, as it does without memory.
+        fs::create_dir(folder.path().join("pod.json")).expect("mkdir");
+        ledger.get("pod").expect_err("unknown");
+        ledger.all().expect_err("unknown");
     }
 }

@@ -86,8 +86,9 @@ impl Inner {
         let folder = self.leases_folder();
         let entries = fs::read_dir(&folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
         for entry in entries.into_iter().filter(|entry| entry.path().is_dir()) {
-            Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?
-                .release_unless(|owner| self.lives(living, owner) || self.ledger.get(owner).is_some())?;
+            Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?.release_unless(|owner| {
+                self.lives(living, owner) || !self.ledger.get(owner).is_ok_and(|entry| entry.is_none())
+            })?;
         }
         self.firewall.verify()
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
+    time::Duration,
 };
 
 use cgroup::Hierarchies;
@@ -30,6 +31,8 @@ use crate::{
 
 /// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event again.
 const SIGNALS_MAX: usize = 8;
+/// After an error, which is rare: no memory.
+const SIGNALS_RETRY: Duration = Duration::from_millis(20);
 
 /// See the head of this file.
 pub(crate) struct Monitor {
@@ -78,7 +81,7 @@ impl Monitor {
         self.epoll.watch(&self.signals, Token::Signals)?;
         while !self.over {
             let is_idle = self.removing.is_empty() && !self.thaws.is_ready() && !self.reaping;
-            let most = if is_idle { self.timers.next() } else { Some(std::time::Duration::ZERO) };
+            let most = if is_idle { self.timers.next() } else { Some(Duration::ZERO) };
             for happened in self.epoll.wait(most)? {
                 self.happened(happened);
             }
@@ -142,6 +145,7 @@ impl Monitor {
             Timer::Watch(serial) => self.look_at_unwatched(serial),
             // Looked at after every round of events.
             Timer::Upgrade | Timer::Terminals => {}
+            Timer::Signals => self.signalled(),
         }
     }
 
@@ -154,9 +158,8 @@ impl Monitor {
                 Ok(None) => return,
                 Err(error) => {
                     eprintln!("pinmon: read signals: {error}");
-                    // It may have been the word of an end, and is not repeated.
-                    self.reaping = true;
-                    return;
+                    // The next end is not reported while the signal of this one waits to be read.
+                    return self.timers.within(SIGNALS_RETRY, Timer::Signals);
                 }
             }
         }

@@ -46,6 +46,8 @@ pub(crate) enum Timer {
     Terminals,
     /// A `ReopenLog` had its time (container).
     Reopen(u64),
+    /// Signals could not be read. Whoever takes over reads them anyway.
+    Signals,
 }
 
 /// All deadlines, soonest first.

@@ -14,6 +14,7 @@ use crate::{
     output::Output,
     programs::Filter,
     removal::Job,
+    timer::Timer,
 };
 
 /// The state, and every descriptor it names.
@@ -82,7 +83,7 @@ impl Monitor {
             commands,
             kept,
             closing: closing.iter().map(|master| files.add(&**master)).collect(),
-            timers: self.timers.all().collect(),
+            timers: self.timers.all().filter(|(_, timer)| *timer != Timer::Signals).collect(),
         };
         state.all = files.0.iter().map(AsRawFd::as_raw_fd).collect();
         Saved { state, files: files.0 }

@@ -299,6 +299,9 @@ async fn run_point(stage: &mut Stage, point: &Point) -> Outcome {
     {
         stage.fault(format!("an exec of the bystander took {} ms", slowest_exec.as_millis()));
     }
+    if !kill {
+        stage.remove_what_failed().await;
+    }
     stage.check().await;
     Outcome { injected: strace::injected(&trace), slowest_exec }
 }
