@@ -114,8 +114,12 @@ impl Content {
     /// All blobs that are here.
     pub(crate) fn list(&self) -> Result<HashSet<Digest>, Error> {
         let entries = fs::read_dir(&self.blobs).map_err(at("list", &self.blobs))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        Ok(names.filter_map(|name| Digest::from_hex(&name).ok()).collect())
+        let mut blobs = HashSet::new();
+        for entry in entries {
+            let name = entry.map_err(at("list", &self.blobs))?.file_name();
+            blobs.extend(name.to_str().and_then(|name| Digest::from_hex(name).ok()));
+        }
+        Ok(blobs)
     }
 
     /// Removes a blob unless it is needed; a missing one is fine.

@@ -44,7 +44,7 @@ pub use message::{
     KillScope, LogOptions, MakeNamespaces, PodInit, PodInitStarted, Reply, Request, Target, TerminalSize, UserMappings,
     Welcome,
 };
-pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path};
+pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, sweep};
 
 /// Major version of the contract: each side refuses another one.
 pub const MAJOR: u32 = 1;

@@ -73,6 +73,19 @@ pub fn bind(state: &Path) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
+/// Removes what a process that died in [`bind`] left beside the socket's name. By the state directory's one owner, while nobody
+/// binds.
+pub fn sweep(state: &Path) -> io::Result<()> {
+    let prefix = format!("{SOCKET_NAME}.");
+    for entry in std::fs::read_dir(state)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root. Never blocks:
 /// `EAGAIN` where a hung monitor has a full backlog.
 pub fn connect(state: &Path) -> Result<Connection, SocketError> {

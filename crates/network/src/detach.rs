@@ -4,7 +4,11 @@
 //! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record gone
 //! ```
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use tracing::Instrument;
 
@@ -70,6 +74,14 @@ pub(crate) async fn undo(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Recor
 /// Undoes an attachment, whole or begun, for whoever has its turn. `begun` is what a failed attachment knows beyond its
 /// record.
 pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
+    let undone = undo_once(inner, sandbox, begun).await;
+    if undone.is_err() {
+        inner.unfinished.store(true, Ordering::Relaxed);
+    }
+    undone
+}
+
+async fn undo_once(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
     let entry = inner.ledger.get(sandbox)?;
     if entry.is_some() {
         inner.ledger.leave(sandbox)?;
@@ -114,15 +126,16 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<()
 fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
     let (theirs, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
     if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
-        return told(&sandbox, finish(&theirs, &chain, &sandbox));
+        return told(&theirs, &sandbox, finish(&theirs, &chain, &sandbox));
     }
     let link = host_link(&sandbox);
     // The queue is part of what it works for: a strong reference would keep both for ever.
     let weak = Arc::downgrade(&theirs);
     drop(theirs);
     inner.removal.push(link, move |gone| {
-        let outcome = gone.and_then(|()| weak.upgrade().map_or(Ok(()), |inner| finish(&inner, &chain, &sandbox)));
-        told(&sandbox, outcome);
+        if let Some(inner) = weak.upgrade() {
+            told(&inner, &sandbox, gone.and_then(|()| finish(&inner, &chain, &sandbox)));
+        }
     });
 }
 
@@ -139,8 +152,9 @@ fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
 }
 
 /// No one waits for this outcome; the reconciler tries again.
-fn told(sandbox: &str, outcome: Result<(), Error>) {
+fn told(inner: &Inner, sandbox: &str, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
+        inner.unfinished.store(true, Ordering::Relaxed);
         tracing::warn!(sandbox, %error, "a pod's network is not gone yet");
     }
 }

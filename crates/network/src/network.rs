@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs::{File, OpenOptions},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) unwell: Mutex<HashMap<String, String>>,
     /// A socket of its own: nobody who attaches a pod waits for figures.
     pub(crate) ends: Mutex<NodeEnds>,
+    /// Something could not be undone.
+    pub(crate) unfinished: AtomicBool,
     /// Held as long as we are: the state belongs to one daemon.
     _lock: File,
 }
@@ -110,6 +112,7 @@ impl Network {
             session: Mutex::default(),
             turns: Turns::default(),
             unwell: Mutex::default(),
+            unfinished: AtomicBool::new(false),
             ends: Mutex::new(NodeEnds::open()?),
             state,
             _lock: owned,

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     fs,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use crate::{
@@ -25,6 +25,7 @@ impl Network {
     /// The first failure, after everything was tried.
     pub async fn reconcile(&self, living: &HashSet<String>) -> Result<(), Error> {
         let inner = &self.inner;
+        inner.unfinished.store(false, Ordering::Relaxed);
         let mut first = Ok(());
         let mut tried = |outcome: Result<(), Error>| {
             if first.is_ok() {
@@ -46,6 +47,11 @@ impl Network {
         inner.settle().await;
         tried(inner.ask_plugins(living).await);
         first
+    }
+
+    /// Whether something could not be undone since the last [`Network::reconcile`] began, which may do it now.
+    pub fn is_unfinished(&self) -> bool {
+        self.inner.unfinished.load(Ordering::Relaxed)
     }
 
     /// Removes the built-in bridge, our nftables tables, and forwarding where we had turned it on. For tests and removal.

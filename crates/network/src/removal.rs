@@ -6,6 +6,7 @@
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::io::Errno;
@@ -18,6 +19,10 @@ use crate::{
 
 /// No more in one go: other users of rtnetlink wait meanwhile (0.5 to 0.8 ms for each).
 const BATCH: usize = 64;
+/// A request that could not be sent or answered, for want of memory mostly, is made so often, so far apart. What fails then
+/// has to wait for the reconciler.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(200);
 
 type After = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
@@ -120,7 +125,7 @@ fn serve(shared: &Shared, mut socket: Socket) {
             state.queue.drain(..many).collect()
         };
         let (links, afters): (Vec<String>, Vec<After>) = work.into_iter().unzip();
-        let outcome = delete(&mut socket, &links);
+        let outcome = delete_trying(&mut socket, &links);
         for (link, after) in links.iter().zip(afters) {
             after(match &outcome {
                 Ok(()) => Ok(()),
@@ -130,6 +135,18 @@ fn serve(shared: &Shared, mut socket: Socket) {
         shared.lock().busy = false;
         shared.changed.notify_all();
     }
+}
+
+fn delete_trying(socket: &mut Socket, links: &[String]) -> Result<(), Refusal> {
+    for _ in 1..TRIES {
+        match delete(socket, links) {
+            Err(refusal) if matches!(refusal.errno, Errno::NOMEM | Errno::NOBUFS | Errno::INTR | Errno::AGAIN) => {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+    delete(socket, links)
 }
 
 fn delete(socket: &mut Socket, links: &[String]) -> Result<(), Refusal> {

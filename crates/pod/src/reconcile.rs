@@ -7,7 +7,7 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use cgroup::GroupPath;
@@ -22,6 +22,8 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(60);
+/// How soon a network that could not be undone is tried again at first.
+const SOON: Duration = Duration::from_secs(2);
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -33,11 +35,22 @@ pub(crate) async fn every_minute(engine: Weak<Inner>, first: oneshot::Sender<()>
         once(&engine).await;
     }
     let _ = first.send(());
+    let mut next = Instant::now() + EVERY;
+    let mut soon = SOON;
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(soon.min(next.saturating_duration_since(Instant::now()))).await;
         let Some(engine) = engine.upgrade() else { return };
-        orphans.look();
-        once(&engine).await;
+        if Instant::now() >= next {
+            orphans.look();
+            once(&engine).await;
+            next = Instant::now() + EVERY;
+        } else if engine.network.is_unfinished() {
+            networks(&engine).await;
+            // A plugin that always fails is not asked every moment.
+            soon *= 2;
+        } else {
+            soon = SOON;
+        }
     }
 }
 

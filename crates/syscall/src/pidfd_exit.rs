@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, AsRawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What `PIDFD_GET_INFO` tells of a process's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,22 @@ pub enum PidfdExit {
 /// # Errors
 /// `ENOTTY` or `EINVAL` on an older kernel are `Ok(Unknown)`; anything else is the kernel's.
 pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
+    // The kernel looks for the status first and for the process then: one that is reaped in between is told as gone without
+    // a status, which is there by then.
+    let outcome = match ask(pidfd.as_fd()) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ask(pidfd.as_fd()),
+        outcome => outcome,
+    };
+    match outcome {
+        // Gone and nothing was kept, or a kernel that cannot tell.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOTTY | libc::EINVAL)) => {
+            Ok(PidfdExit::Unknown)
+        }
+        outcome => outcome,
+    }
+}
+
+fn ask(pidfd: BorrowedFd<'_>) -> io::Result<PidfdExit> {
     // Version 0 of struct pidfd_info: mask u64, cgroupid u64, eleven u32 (pid … fsgid), exit_code i32.
     const SIZE: usize = 64;
     const EXIT_CODE: usize = 60;
@@ -30,14 +46,8 @@ pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
     let mut info = Info([0; SIZE]);
     info.0[..8].copy_from_slice(&INFO_EXIT.to_ne_bytes());
     // SAFETY: the kernel reads and writes SIZE bytes (the size is part of the request number) of `info`, aligned to 8.
-    let done = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), PIDFD_GET_INFO, &raw mut info) };
-    if done < 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            // Gone and nothing was kept, or a kernel that cannot tell.
-            Some(libc::ESRCH | libc::ENOTTY | libc::EINVAL) => Ok(PidfdExit::Unknown),
-            _ => Err(error),
-        };
+    if unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, &raw mut info) } < 0 {
+        return Err(io::Error::last_os_error());
     }
     let word = |at: usize| [info.0[at], info.0[at + 1], info.0[at + 2], info.0[at + 3]];
     let mask = u64::from_ne_bytes(std::array::from_fn(|i| info.0[i]));
@@ -62,5 +72,20 @@ mod tests {
         assert_eq!(pidfd_exit(&pidfd).expect("ioctl"), PidfdExit::NotReaped);
         child.wait().expect("wait");
         assert_eq!(pidfd_exit(&pidfd).expect("ioctl"), PidfdExit::Reaped(7 << 8));
+    }
+
+    #[test]
+    fn the_status_is_known_at_every_moment_of_its_reaping() {
+        for _ in 0..2000 {
+            let mut child = Command::new("/bin/true").spawn().expect("spawn");
+            let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("pidfd");
+            let reaper = std::thread::spawn(move || child.wait().expect("wait"));
+            while match pidfd_exit(&pidfd).expect("ioctl") {
+                PidfdExit::NotReaped => true,
+                PidfdExit::Reaped(status) => status != 0,
+                PidfdExit::Unknown => panic!("nobody could see how"),
+            } {}
+            reaper.join().expect("no panic");
+        }
     }
 }

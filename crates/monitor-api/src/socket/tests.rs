@@ -26,4 +26,9 @@ fn they_meet_on_a_private_socket_in_a_folder_of_any_length() {
     let _again = bind(&state).expect("bind over what is left");
     connect(&state).expect("connect to the new one");
     assert_eq!(fs::read_dir(&state).expect("list").count(), 1, "nothing but the socket is left");
+
+    fs::write(state.join("monitor.sock.17"), "").expect("as a process leaves it that dies in bind");
+    sweep(&state).expect("sweep");
+    assert_eq!(fs::read_dir(&state).expect("list").count(), 1, "nothing but the socket is left");
+    connect(&state).expect("the socket itself stays");
 }

@@ -97,8 +97,11 @@ async fn finish(command: &Command, outputs: (Gathered, Gathered)) -> Result<(End
 fn told(
     engine: &Inner,
     container: &Container,
-    (ended, out, mut err): (Ended, Gathered, Gathered),
+    (ended, mut out, mut err): (Ended, Gathered, Gathered),
 ) -> Result<ExecOutput, Error> {
+    if let Some(cause) = out.failed.take().or_else(|| err.failed.take()) {
+        return Err(failed(format_args!("exec in container {}: read its output", container.id()))(cause));
+    }
     if ended.code == SIGKILLED && (ended.oom_killed || container.has_new_oom_kill(engine)) {
         let now = clock::now();
         container.part("a command (exec) was killed: out of memory".into(), now, now, "");
@@ -112,20 +115,21 @@ struct Gathered {
     pipe: Option<Receiver>,
     bytes: Vec<u8>,
     most: usize,
+    /// Not all of it could be read.
+    failed: Option<io::Error>,
 }
 
 impl Gathered {
     fn of(pipe: Option<OwnedFd>, most: usize) -> Result<Self, Error> {
         let pipe = pipe.map(Receiver::from_owned_fd).transpose().map_err(failed("read a pipe"))?;
-        Ok(Self { pipe, bytes: Vec::new(), most })
+        Ok(Self { pipe, bytes: Vec::new(), most, failed: None })
     }
 
     /// To the end of the stream.
     async fn read(&mut self) {
         while let Some(pipe) = &self.pipe {
-            if pipe.readable().await.is_err() {
-                self.pipe = None;
-                return;
+            if let Err(cause) = pipe.readable().await {
+                return self.fail(cause);
             }
             self.piece();
         }
@@ -157,8 +161,13 @@ impl Gathered {
             Ok(0) => self.pipe = None,
             Ok(length) => return Some(length),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.pipe = None,
+            Err(cause) => self.fail(cause),
         }
         None
+    }
+
+    fn fail(&mut self, cause: io::Error) {
+        self.pipe = None;
+        self.failed = Some(cause);
     }
 }

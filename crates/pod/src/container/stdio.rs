@@ -7,7 +7,7 @@
 //! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
 //! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use monitor_api::{Attachments, Role};
 use rustix::{
@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::ContainerConfig;
-use crate::{Error, error::failed};
+use crate::{Error, attempts, error::failed};
 
 /// All that may be there.
 pub(crate) const FIFOS: [&str; 3] = [STDIN, "stdout", "stderr"];
@@ -64,8 +64,12 @@ impl Stdio {
             return files;
         }
         for (name, _, monitor) in OUTPUTS {
-            if let Ok(file) = open(&folder.join(name), OFlags::RDONLY | OFlags::NONBLOCK) {
-                files.push(monitor, file);
+            let path = folder.join(name);
+            match attempts::repeat(|| Ok(open_once(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
+                Ok(file) => files.push(monitor, file),
+                // A container that could have none.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!("open {}, its output is lost: {error}", path.display()),
             }
         }
         if config.stdin
@@ -97,6 +101,9 @@ fn make_fifo(path: &Path) -> Result<(), Error> {
 }
 
 fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
+    open_once(path, flags).map_err(failed(format_args!("open {}", path.display())))
+}
+
+fn open_once(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
-        .map_err(failed(format_args!("open {}", path.display())))
 }

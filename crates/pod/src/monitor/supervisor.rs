@@ -70,6 +70,9 @@ impl Monitor {
         notices: mpsc::UnboundedSender<Notice>,
     ) -> Result<(Self, Inventory), Error> {
         let (events, heard) = mpsc::unbounded_channel();
+        if let Err(error) = monitor_api::sweep(&state) {
+            tracing::warn!("remove what a daemon that died left of a monitor's socket: {error}");
+        }
         let inner = Arc::new(Inner {
             state,
             program,

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Error, error::failed, events::Events};
+use crate::{Error, attempts, error::failed, events::Events};
 
 /// Format of the records; another one is not read.
 ///
@@ -127,7 +127,9 @@ impl Records {
         let folder = self.root.join(kind.folder());
         let entries = fs::read_dir(&folder).map_err(failed(format_args!("read {}", folder.display())))?;
         let mut loaded = Vec::new();
-        for entry in entries.flatten() {
+        for entry in entries {
+            // Whoever is not seen here is nobody's from now on.
+            let entry = entry.map_err(failed(format_args!("read {}", folder.display())))?;
             let path = entry.path();
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && is_folder).map(str::to_owned) else {
@@ -182,7 +184,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 
 /// `None`: there is no such file.
 fn find<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
-    let text = match contents(path) {
+    let text = match attempts::repeat(|| contents(path)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(format_args!("read {}", path.display()))(error)),
