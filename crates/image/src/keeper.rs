@@ -37,7 +37,8 @@ use crate::{
 
 /// From the opening to the first round.
 const FIRST: Duration = Duration::from_secs(10);
-/// Between rounds while something is to be repaired, and otherwise.
+/// Between rounds while something is to be repaired: at first, and at most; and otherwise.
+const AGAIN: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(600);
 
@@ -58,7 +59,7 @@ pub(crate) fn start(store: &Arc<Inner>) -> Result<(), Error> {
 
 fn run(store: &Weak<Inner>, woken: &Receiver<()>, runtime: Option<&Handle>) {
     step_back();
-    let mut pause = FIRST;
+    let (mut pause, mut again) = (FIRST, AGAIN);
     loop {
         match woken.recv_timeout(pause) {
             Err(RecvTimeoutError::Disconnected) => return,
@@ -67,7 +68,11 @@ fn run(store: &Weak<Inner>, woken: &Receiver<()>, runtime: Option<&Handle>) {
         // One round answers all that woke it.
         while woken.try_recv().is_ok() {}
         let Some(store) = store.upgrade() else { return };
-        pause = if store.repair(runtime, Pace::Background) { LATER } else { SOON };
+        if store.repair(runtime, Pace::Background) {
+            (pause, again) = (LATER, AGAIN);
+        } else {
+            (pause, again) = (again, SOON.min(again * 2));
+        }
     }
 }
 

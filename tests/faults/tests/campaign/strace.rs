@@ -50,7 +50,7 @@ impl Tracer {
 
     /// Whether the fault was injected.
     pub(crate) fn injected(&self) -> bool {
-        injected(&fs::read_to_string(&self.output).unwrap_or_default())
+        !injected(&fs::read_to_string(&self.output).unwrap_or_default()).is_empty()
     }
 
     /// Detaches; gives what was traced.
@@ -135,7 +135,25 @@ pub(crate) fn count(trace: &str, ends: &[f64]) -> Vec<BTreeMap<String, u64>> {
     each.into_iter().map(most).collect()
 }
 
-/// Whether a trace says that the fault was injected.
-pub(crate) fn injected(trace: &str) -> bool {
-    ["(INJECTED)", "(DELAYED)", "+++ killed by SIGKILL"].iter().any(|mark| trace.contains(mark))
+/// The calls that a trace says the fault was injected into, as they began.
+pub(crate) fn injected(trace: &str) -> Vec<&str> {
+    let marks = ["(INJECTED)", "(DELAYED)", "+++ killed by SIGKILL"];
+    let lines: Vec<&str> = trace.lines().collect();
+    let begun = |at: usize| {
+        let (thread, rest) = lines[at].split_once(' ')?;
+        let name = rest.trim_start().strip_prefix("<... ")?.split(' ').next()?;
+        let began = |line: &&&str| {
+            line.ends_with("<unfinished ...>")
+                && line.split_once(' ').is_some_and(|(of, call)| of == thread && call.trim_start().starts_with(name))
+        };
+        lines[..at].iter().rev().find(began).copied()
+    };
+    let hit = |at: &usize| marks.iter().any(|mark| lines[*at].contains(mark));
+    (0..lines.len()).filter(hit).map(|at| begun(at).unwrap_or(lines[at])).collect()
+}
+
+/// Whether a call names a file of the kernel or of the state directory: they are in memory and wait for no device, so the
+/// daemon's threads wait for them.
+pub(crate) fn is_in_memory(call: &str) -> bool {
+    ["\"/run/", "\"/proc/", "\"/sys/", "\"/dev/"].iter().any(|place| call.contains(place))
 }
