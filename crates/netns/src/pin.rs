@@ -158,9 +158,17 @@ impl PinDir {
     }
 
     /// Whether a namespace is mounted on the pin of this name: one `statfs`, for who only asks that.
-    pub fn is_pinned(&self, name: &str) -> bool {
-        valid(name).is_ok()
-            && rustix::fs::statfs(self.store.join(name)).is_ok_and(|about| about.f_type as u64 == NSFS_MAGIC)
+    ///
+    /// # Errors
+    /// When the name is not valid, or the kernel does not say.
+    pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
+        valid(name)?;
+        let path = self.store.join(name);
+        match rustix::fs::statfs(&path) {
+            Ok(about) => Ok(about.f_type as u64 == NSFS_MAGIC),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(Error::path("statfs", &path, errno)),
+        }
     }
 
     /// The public path of a name, pinned or not.

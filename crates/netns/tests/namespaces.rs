@@ -81,7 +81,8 @@ fn what_cannot_be_read_is_unpinned_later() {
         std::os::unix::fs::symlink(public, public).unwrap();
         let error = pins.unpin("blue").expect_err("it cannot be read").to_string();
         assert!(error.contains("/run/public/blue"), "{error}");
-        assert!(pins.is_pinned("blue"));
+        assert!(pins.is_pinned("blue").expect("known"));
+        assert!(!pins.is_pinned("green").expect("known"));
         fs::remove_file(public).unwrap();
         fs::rename(moved, public).unwrap();
         pins.unpin("blue").unwrap();

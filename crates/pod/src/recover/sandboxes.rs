@@ -93,8 +93,16 @@ fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     })
 }
 
+/// Whether a pod's network namespace is not pinned any more. A pod is not given up because the kernel did not say.
+fn is_gone(engine: &Inner, id: &str) -> bool {
+    let pinned = engine.pins.is_pinned(id);
+    pinned
+        .inspect_err(|error| tracing::warn!("pod {id}: {error}; its network namespace is taken to be there"))
+        .is_ok_and(|is| !is)
+}
+
 async fn ready(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    if sandbox.config().network == SharedMode::Pod && !engine.pins.is_pinned(sandbox.id()) {
+    if sandbox.config().network == SharedMode::Pod && is_gone(engine, sandbox.id()) {
         tracing::warn!("the network namespace of pod {} is gone: the pod is not ready any more", sandbox.id());
         return sandbox.update(&engine.records, |record| {
             record.phase = SandboxPhase::Networked;
