@@ -185,17 +185,19 @@ async fn find_running(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error
     }
 }
 
-/// Opens its log. Without one, what it writes is lost, so an error of a moment is not the answer.
+/// Its log, as a monitor is given it. Without one, what it writes is lost, so an error of a moment is not the answer.
 async fn log_again(engine: &Inner, container: &Arc<Container>) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(10);
     const TRIES: u32 = 3;
-    for _ in 1..TRIES {
-        match outside_files::open_log_at_once(engine, container).await {
-            Err(error) if error.kind != ErrorKind::DeadlineExceeded => tokio::time::sleep(PAUSE).await,
+    let mut tries = 1;
+    loop {
+        let log = outside_files::open_log_at_once(engine, container).await;
+        match log.and_then(|log| log.as_ref().map(log_file::place).transpose()) {
+            Err(error) if error.kind != ErrorKind::DeadlineExceeded && tries < TRIES => tries += 1,
             outcome => return outcome,
         }
+        tokio::time::sleep(PAUSE).await;
     }
-    outside_files::open_log_at_once(engine, container).await
 }
 
 /// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a container
@@ -224,8 +226,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
     let mut files = stdio::Stdio::again(&folder, container.config());
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
-    let log = log_again(engine, container).await;
-    match log.and_then(|log| log.as_ref().map(log_file::place).transpose()) {
+    match log_again(engine, container).await {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}
         // What it can have done itself must not end it: only its log does not go on.

@@ -159,7 +159,7 @@ impl Stage {
 
     /// Checks that the node is as it was before the point: nothing more, nothing less; the bystander is untouched.
     pub(crate) async fn check(&mut self) {
-        if let Err(fault) = self.bystander.check() {
+        if let Err(fault) = self.bystander.check().await {
             self.fault(fault);
         }
         let begin = Instant::now();
@@ -236,13 +236,23 @@ impl Stage {
 
 impl Bystander {
     /// Its process is the same one, its file has its content, and its log goes on without a gap.
-    pub(crate) fn check(&mut self) -> Result<(), String> {
+    pub(crate) async fn check(&mut self) -> Result<(), String> {
         let kept = fs::read_to_string(self.init.path("/tmp/kept")).map_err(|error| format!("bystander: {error}"))?;
         if kept != "content\n" || !self.init.path("/bin/busybox").exists() {
             return Err(format!("the bystander's files: {kept:?}"));
         }
-        let text = fs::read(&self.log).map_err(|error| format!("the bystander's log: {error}"))?;
-        let fresh = String::from_utf8_lossy(text.get(self.checked.0 as usize..).unwrap_or_default()).into_owned();
+        let begin = Instant::now();
+        let fresh = loop {
+            let text = fs::read(&self.log).map_err(|error| format!("the bystander's log: {error}"))?;
+            let fresh = String::from_utf8_lossy(text.get(self.checked.0 as usize..).unwrap_or_default()).into_owned();
+            if fresh.contains('\n') {
+                break fresh;
+            }
+            if begin.elapsed() > SETTLE {
+                return Err("the bystander's log does not go on".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
         let (whole, _) = fresh.rsplit_once('\n').unwrap_or_default();
         for line in whole.lines() {
             let expected = format!("line {}", self.checked.1 + 1);

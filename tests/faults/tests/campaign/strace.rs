@@ -87,7 +87,8 @@ impl Drop for Tracer {
 /// strace's arguments for a point, or for a trace of every call with its time.
 pub(crate) fn arguments(point: Option<&Point>) -> Vec<String> {
     match point {
-        Some(point) => vec![format!("--trace={}", point.call), format!("--inject={}", point.injection())],
+        // With the paths of descriptors.
+        Some(point) => vec!["-y".into(), format!("--trace={}", point.call), format!("--inject={}", point.injection())],
         None => vec!["-ttt".into(), "-s0".into()],
     }
 }
@@ -155,5 +156,6 @@ pub(crate) fn injected(trace: &str) -> Vec<&str> {
 /// Whether a call names a file of the kernel or of the state directory: they are in memory and wait for no device, so the
 /// daemon's threads wait for them.
 pub(crate) fn is_in_memory(call: &str) -> bool {
-    ["\"/run/", "\"/proc/", "\"/sys/", "\"/dev/"].iter().any(|place| call.contains(place))
+    let places = ["/run/", "/proc/", "/sys/", "/dev/"];
+    places.iter().any(|place| ['"', '<'].iter().any(|before| call.contains(&format!("{before}{place}"))))
 }
