@@ -131,6 +131,27 @@ fn a_monitor_that_is_killed_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_pod_whose_network_is_gone_stays_for_its_containers() {
+    on_a_node("a_pod_whose_network_is_gone_stays_for_its_containers", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let ended = node.run(&engine, &pod, script("ended", "exit 4")).await;
+        assert_eq!(end(&engine, &ended).await, Some(4));
+        drop(engine);
+        // As a daemon leaves it that is killed while it stops the pod.
+        node::shell(&format!("umount -l {}/netns/{pod}", node.config.state_dir.display()));
+        for start in 1..=3 {
+            let engine = node.open().await;
+            assert_eq!(engine.sandbox(&pod).expect("pod").state, SandboxState::NotReady, "start {start}");
+            assert_eq!(engine.sandbox(&pod).expect("pod").config.name.name, "web", "start {start}");
+            assert_eq!(engine.container(&ended).expect("ended").exit_code, Some(4));
+        }
+        let engine = node.open().await;
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn a_command_outlives_its_monitor() {
     on_a_node("a_command_outlives_its_monitor", |node| async move {
         let engine = node.open_with_image().await;

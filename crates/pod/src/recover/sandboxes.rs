@@ -64,6 +64,10 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Inventory) -> Vec<J
         let restored = match sandbox.record().phase {
             // What it shares stays as it is, for its containers.
             _ if sandbox.record().broken.is_some() => Ok(()),
+            // It was ready once: its containers go first, and who removes them removes it.
+            SandboxPhase::Reserved | SandboxPhase::Networked if !engine.containers_of(sandbox.id()).is_empty() => {
+                Ok(())
+            }
             SandboxPhase::Reserved | SandboxPhase::Networked => {
                 begun.push(take_back(engine, &sandbox));
                 Ok(())
