@@ -126,7 +126,7 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<()
 fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
     let (theirs, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
     if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
-        return told(&theirs, &sandbox, finish(&theirs, &chain, &sandbox));
+        return report(&theirs, &sandbox, finish(&theirs, &chain, &sandbox));
     }
     let link = host_link(&sandbox);
     // The queue is part of what it works for: a strong reference would keep both for ever.
@@ -134,7 +134,7 @@ fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
     drop(theirs);
     inner.removal.push(link, move |gone| {
         if let Some(inner) = weak.upgrade() {
-            told(&inner, &sandbox, gone.and_then(|()| finish(&inner, &chain, &sandbox)));
+            report(&inner, &sandbox, gone.and_then(|()| finish(&inner, &chain, &sandbox)));
         }
     });
 }
@@ -152,7 +152,7 @@ fn finish(inner: &Inner, chain: &Chain, sandbox: &str) -> Result<(), Error> {
 }
 
 /// No one waits for this outcome; the reconciler tries again.
-fn told(inner: &Inner, sandbox: &str, outcome: Result<(), Error>) {
+fn report(inner: &Inner, sandbox: &str, outcome: Result<(), Error>) {
     if let Err(error) = outcome {
         inner.unfinished.store(true, Ordering::Relaxed);
         tracing::warn!(sandbox, %error, "a pod's network is not gone yet");

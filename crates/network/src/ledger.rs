@@ -174,13 +174,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_not_taken_for_absent() {
-        let folder = tempfile::tempdir().expect("folder");
-        let ledger = Ledger::open(folder.path()).expect("open");
+        let directory = tempfile::tempdir().expect("directory");
+        let ledger = Ledger::open(directory.path()).expect("open");
         assert!(ledger.get("pod").expect("known").is_none());
-        fs::write(folder.path().join("pod.leaving"), "{").expect("write");
+        fs::write(directory.path().join("pod.leaving"), "{").expect("write");
         assert!(ledger.get("pod").expect("known").expect("damaged").record.is_none());
         // The kernel refuses to read it, as it does without memory.
-        fs::create_dir(folder.path().join("pod.json")).expect("mkdir");
+        fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
         ledger.get("pod").expect_err("unknown");
         ledger.all().expect_err("unknown");
     }

@@ -46,7 +46,7 @@ pub(crate) enum Timer {
     Terminals,
     /// A `ReopenLog` had its time (container).
     Reopen(u64),
-    /// Signals could not be read. Whoever takes over reads them anyway.
+    /// Signals could not be read. The program that takes over reads them anyway.
     Signals,
 }
 

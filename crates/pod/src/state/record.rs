@@ -128,7 +128,7 @@ impl Records {
         let entries = fs::read_dir(&folder).map_err(failed(format_args!("read {}", folder.display())))?;
         let mut loaded = Vec::new();
         for entry in entries {
-            // Whoever is not seen here is nobody's from now on.
+            // A record that is not seen here would be nobody's from now on.
             let entry = entry.map_err(failed(format_args!("read {}", folder.display())))?;
             let path = entry.path();
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());

@@ -183,19 +183,6 @@ impl Stage {
         self.check_lists().await;
     }
 
-    /// A pod that could neither be made nor taken back whole is listed as not ready, and kubelet removes it.
-    pub(crate) async fn remove_what_failed(&mut self) {
-        let Ok(pods) = self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await else { return };
-        for pod in pods.into_inner().items {
-            if pod.state() == v1::PodSandboxState::SandboxNotready {
-                let request = v1::RemovePodSandboxRequest { pod_sandbox_id: pod.id };
-                if let Err(status) = self.runtime.remove_pod_sandbox(request).await {
-                    self.fault(format!("remove a pod that is not ready: {status}"));
-                }
-            }
-        }
-    }
-
     /// Only the bystander is listed, it runs, and `Status` says ready.
     async fn check_lists(&mut self) {
         let pods = self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await;

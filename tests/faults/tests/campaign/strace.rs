@@ -152,10 +152,3 @@ pub(crate) fn injected(trace: &str) -> Vec<&str> {
     let hit = |at: &usize| marks.iter().any(|mark| lines[*at].contains(mark));
     (0..lines.len()).filter(hit).map(|at| begun(at).unwrap_or(lines[at])).collect()
 }
-
-/// Whether a call names a file of the kernel or of the state directory: they are in memory and wait for no device, so the
-/// daemon's threads wait for them.
-pub(crate) fn is_in_memory(call: &str) -> bool {
-    let places = ["/run/", "/proc/", "/sys/", "/dev/"];
-    places.iter().any(|place| ['"', '<'].iter().any(|before| call.contains(&format!("{before}{place}"))))
-}
