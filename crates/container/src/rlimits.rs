@@ -1,6 +1,7 @@
 //! `process.rlimits`.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use syscall::resource_limit;
 
 use crate::{Error, error::During};
 
@@ -48,7 +49,8 @@ impl Rlimits {
                 )));
             }
             let mut hard = entry.hard;
-            let most = if may_raise { INFINITY } else { getrlimit(resource).maximum.unwrap_or(INFINITY) };
+            let most = if may_raise { None } else { get(name, resource)?.maximum };
+            let most = most.unwrap_or(INFINITY);
             if hard > most {
                 warnings.push(format!("process.rlimits: {name}: {hard} lowered to {most}, the most this host grants"));
                 hard = most;
@@ -61,7 +63,7 @@ impl Rlimits {
     /// In the forerunner, with the caller's rights: inside of a user namespace nobody may raise a hard limit.
     pub(crate) fn raise(&self) -> Result<(), Error> {
         for (name, resource, limit) in &self.0 {
-            let now = getrlimit(*resource);
+            let now = get(name, *resource)?;
             if now.maximum.is_some_and(|now| limit.maximum.is_none_or(|wanted| wanted > now)) {
                 let raised = Rlimit { maximum: limit.maximum, ..now };
                 setrlimit(*resource, raised).during(|| format!("raise {name} to {limit:?}"))?;
@@ -79,12 +81,18 @@ impl Rlimits {
     }
 }
 
+fn get(name: &str, resource: Resource) -> Result<Rlimit, Error> {
+    resource_limit::get(resource).during(|| format!("read {name}"))
+}
+
 fn finite(value: u64) -> Option<u64> {
     (value != INFINITY).then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getrlimit;
+
     use super::*;
 
     fn limit(kind: &str, soft: u64, hard: u64) -> oci::Rlimit {

@@ -66,7 +66,7 @@ impl Network {
         });
         let run = run.inspect_err(|_| forget(&inner, &pod.sandbox))?;
         let began = Instant::now();
-        let finished = tokio::spawn(run.finish().in_current_span()).await;
+        let finished = offload::spawn(run.finish().in_current_span()).await;
         let figures = &self.inner.figures;
         figures.attach_took.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(_))) {

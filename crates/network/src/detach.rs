@@ -33,7 +33,7 @@ impl Network {
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
         let work = async move { undo(&inner, &id, None).await };
         let began = Instant::now();
-        let finished = tokio::spawn(work.in_current_span()).await;
+        let finished = offload::spawn(work.in_current_span()).await;
         let figures = &self.inner.figures;
         figures.detach_took.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(()))) {

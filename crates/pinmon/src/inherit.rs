@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use syscall::resource_limit;
 
 /// As the daemon started us.
 #[derive(Debug)]
@@ -23,9 +24,11 @@ impl Inherit {
             crate::process::oom_score_adj(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0);
         // Without CAP_SYS_RESOURCE it may not go lower than it is.
         let _ = fs::write(OOM_SCORE_ADJ, PROTECTED.min(oom_score_adj).to_string());
-        let before = getrlimit(Resource::Nofile);
-        let raised = Rlimit { current: before.maximum, maximum: before.maximum };
-        let files = (before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok()).then_some(before);
+        let raise = |before: &Rlimit| {
+            let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+            before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok()
+        };
+        let files = resource_limit::get(Resource::Nofile).ok().filter(raise);
         Self { files, oom_score_adj }
     }
 

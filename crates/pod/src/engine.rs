@@ -123,8 +123,7 @@ impl Engine {
     /// # Errors
     /// Every step that failed; call again.
     pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
-        let (engine, id) = self.own(id);
-        detached(async move { sandbox::stop::stop(&engine, &id).await }).await
+        sandbox::stop::stop(&self.0, id).await
     }
 
     /// Stops it and removes it with its containers. An unknown one succeeds.
@@ -132,8 +131,7 @@ impl Engine {
     /// # Errors
     /// Every step that failed; call again.
     pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
-        let (engine, id) = self.own(id);
-        detached(async move { sandbox::remove::remove(&engine, &id).await }).await
+        sandbox::remove::remove(&self.0, id).await
     }
 
     /// By id or unambiguous prefix.
@@ -165,8 +163,7 @@ impl Engine {
     /// # Errors
     /// `InvalidArgument` when the command cannot be executed: the container then ended with reason `StartError`.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
-        let (engine, id) = self.own(id);
-        detached(async move { container::start::start(&engine, &id).await }).await
+        container::start::start(&self.0, id).await
     }
 
     /// Asks it to end, waits as long as `grace`, then kills every process of it. An unknown one succeeds.
@@ -191,8 +188,7 @@ impl Engine {
     /// # Errors
     /// Every step that failed; call again.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
-        let (engine, id) = self.own(id);
-        detached(async move { container::remove::remove(&engine, &id).await }).await
+        container::remove::remove(&self.0, id).await
     }
 
     /// By id or unambiguous prefix.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon a network that could not be undone is tried again at first.
+/// How soon what could not be undone is tried again at first.
 const SOON: Duration = Duration::from_secs(2);
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
@@ -44,7 +44,8 @@ pub(crate) async fn every_minute(engine: Weak<Inner>, first: oneshot::Sender<()>
             orphans.look();
             once(&engine).await;
             next = Instant::now() + EVERY;
-        } else if engine.network.is_unfinished() {
+        } else if engine.network.is_unfinished() || engine.unfinished.load(Ordering::Relaxed) {
+            unfinished(&engine).await;
             networks(&engine).await;
             // A plugin that always fails is not asked every moment.
             soon *= 2;
@@ -99,6 +100,7 @@ fn warn(what: &str, outcome: Result<(), Error>) {
 
 /// Objects whose operation failed and could not take all back.
 async fn unfinished(engine: &Arc<Inner>) {
+    engine.unfinished.store(false, Ordering::Relaxed);
     for container in engine.containers() {
         if container.record().phase == ContainerPhase::Creating
             && let Ok(_alone) = container.busy.try_lock()

@@ -6,14 +6,15 @@ mod sandboxes;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
 use cgroup::Hierarchies;
 use monitor_api::Event;
 use oci::Rlimit;
-use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
+use rustix::process::{Resource, getpid, set_child_subreaper, setrlimit};
+use syscall::resource_limit;
 use tokio::sync::{RwLock, mpsc};
 
 use crate::{
@@ -41,7 +42,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
-    let nofile = raise_open_files();
+    let nofile = raise_open_files()?;
     let folder = config.state_dir.clone();
     let (state, records, alone) = blocking(move || {
         let state = StateFolder::open(&folder)?;
@@ -88,6 +89,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         failures: Failures::default(),
         pulls: Pulls::default(),
         stats: Sampler::default(),
+        unfinished: AtomicBool::new(false),
         making: RwLock::new(()),
         sandboxes: Mutex::new(BTreeMap::new()),
         containers: Mutex::new(BTreeMap::new()),
@@ -95,14 +97,14 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     });
     let loaded = loading.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))?;
     restore(&engine, loaded, inventory).await;
-    tokio::spawn(listen(Arc::downgrade(&engine), heard));
+    offload::spawn(listen(Arc::downgrade(&engine), heard));
     // Not waited for: a container that needs it does.
     tokio::task::spawn_blocking(apparmor::prepare);
     health::watch(&engine);
     let (first, done) = tokio::sync::oneshot::channel();
-    tokio::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
+    offload::spawn(reconcile::every_minute(Arc::downgrade(&engine), first));
     let _ = tokio::time::timeout(SETTLE, done).await;
-    tokio::spawn(commands::end_left(Arc::downgrade(&engine)));
+    offload::spawn(commands::end_left(Arc::downgrade(&engine)));
     Ok(engine)
 }
 
@@ -169,12 +171,12 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
 }
 
 /// A node of many pods needs many descriptors here; containers get the limit this process was started with.
-fn raise_open_files() -> Rlimit {
-    let limit = getrlimit(Resource::Nofile);
+fn raise_open_files() -> Result<Rlimit, Error> {
+    let limit = resource_limit::get(Resource::Nofile).map_err(failed("read the limit of open files"))?;
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!("raise the limit of open files: {error}");
     }
     let value = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    Rlimit { kind: "RLIMIT_NOFILE".into(), soft: value(limit.current), hard: value(limit.maximum) }
+    Ok(Rlimit { kind: "RLIMIT_NOFILE".into(), soft: value(limit.current), hard: value(limit.maximum) })
 }

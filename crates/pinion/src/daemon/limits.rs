@@ -1,13 +1,15 @@
 use std::sync::OnceLock;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// As it was when the program started. The engine raises it, and gives it to containers as it was.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
 /// To be called before the engine is opened.
 pub(crate) fn remember_open_files() {
-    OPEN_FILES.get_or_init(|| getrlimit(Resource::Nofile));
+    if let Ok(limit) = syscall::resource_limit::get(Resource::Nofile) {
+        let _ = OPEN_FILES.set(limit);
+    }
 }
 
 /// Makes it what it was, for a program that is executed next.

@@ -88,8 +88,8 @@ impl Live {
     pub(crate) async fn reload(&self, why: &'static str) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock().await;
         notify::reloading();
-        let stamp = self.source.stamp();
-        let outcome = self.try_reload();
+        // The files are on a disk, which may hang.
+        let (stamp, outcome) = offload::here(|| (self.source.stamp(), self.try_reload()));
         notify::ready();
         let mut holds = self.holds();
         holds.stamp = stamp;
@@ -124,7 +124,8 @@ impl Live {
 
     /// Reloads if a file is another than at the last attempt.
     pub(crate) async fn look_again(&self) {
-        if self.source.stamp() != self.holds().stamp {
+        let stamp = offload::here(|| self.source.stamp());
+        if stamp != self.holds().stamp {
             // It is told in the log and kept.
             let _ = self.reload("a file changed").await;
         }

@@ -210,7 +210,7 @@ async fn start(
 /// not there.
 fn end_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, monitor_died: bool) {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
-    tokio::spawn(async move {
+    offload::spawn(async move {
         if let Err(error) = session::kill(&engine, &container, &id).await {
             tracing::warn!(container = container.id(), "end a command whose start was not answered: {error}");
         }

@@ -287,7 +287,7 @@ impl Container {
 
     /// Whether the OOM killer ended a process of it since this was asked last.
     pub(crate) fn has_new_oom_kill(&self, engine: &Inner) -> bool {
-        let kills = self.group(engine).map_or(0, Group::oom_kills);
+        let kills = offload::here(|| self.group(engine).map_or(0, Group::oom_kills));
         self.oom_kills.swap(kills, Ordering::AcqRel) < kills
     }
 

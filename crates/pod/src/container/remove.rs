@@ -1,6 +1,6 @@
 //! `RemoveContainer`: killed if it runs, then its cgroup, writable layer and record go, the record last.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{Container, ContainerPhase, stop};
 use crate::{
@@ -38,6 +38,12 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
 
 /// What stands behind it, then its record. Every step is idempotent; for whoever has its lock.
 pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+    take_all(engine, container).await.inspect_err(|_| engine.unfinished.store(true, Ordering::Relaxed))?;
+    engine.forget_container(container);
+    Ok(())
+}
+
+async fn take_all(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
     let id = container.id();
     let mut undo = Undo::default();
     container.stage("remove its cgroup and writable layer");
@@ -52,7 +58,5 @@ pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -
     undo.step("remove its writable layer", engine.images.disk().run(discard)).await;
     failpoint::reach("remove.discarded");
     undo.finish()?;
-    engine.records.remove(Kind::Container, id)?;
-    engine.forget_container(container);
-    Ok(())
+    engine.records.remove(Kind::Container, id)
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
 };
 
 use cgroup::{Group, GroupPath, Hierarchies};
@@ -63,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) failures: Failures,
     pub(crate) pulls: Pulls,
     pub(crate) stats: Sampler,
+    /// Something that was made could not be removed again; the reconciler retries soon.
+    pub(crate) unfinished: AtomicBool,
     /// Read by whoever makes something, written by who removes the group above all pods.
     pub(crate) making: RwLock<()>,
     pub(crate) sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,
@@ -169,5 +171,5 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn detached<T: Send + 'static>(
     operation: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    tokio::spawn(operation.in_current_span()).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
+    offload::spawn(operation.in_current_span()).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
 }

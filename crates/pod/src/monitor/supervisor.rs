@@ -89,7 +89,7 @@ impl Monitor {
         failpoint::lose("monitor.opened", &connected.pidfd);
         inner.link.send_replace(Some(connected.clone()));
         tokio::spawn(deliver(Arc::downgrade(&inner), heard, notices.clone()));
-        tokio::spawn(supervise(Arc::downgrade(&inner), connected, notices));
+        offload::spawn(supervise(Arc::downgrade(&inner), connected, notices));
         Ok((Self(inner), inventory))
     }
 

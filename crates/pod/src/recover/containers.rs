@@ -75,7 +75,7 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inven
 fn take_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
     let alone = Arc::clone(&container.busy).try_lock_owned();
-    tokio::spawn(async move {
+    offload::spawn(async move {
         let _alone = alone;
         if let Err(error) = take_away(&engine, &container).await {
             tracing::warn!("take back container {}: {error}", container.id());
@@ -233,7 +233,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         Err(error) => {
             tracing::warn!(container = container.id(), "{error}");
             if error.kind == ErrorKind::DeadlineExceeded {
-                tokio::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+                offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
             }
         }
     }

@@ -89,7 +89,7 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Inventory) -> Vec<J
 fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     let (engine, sandbox) = (Arc::clone(engine), Arc::clone(sandbox));
     let alone = Arc::clone(&sandbox.gate).try_write_owned();
-    tokio::spawn(async move {
+    offload::spawn(async move {
         let _alone = alone;
         if let Err(error) = teardown(&engine, &sandbox).await {
             tracing::warn!("take back pod {}: {error}", sandbox.id());
@@ -168,7 +168,7 @@ pub(super) fn init_ended(engine: &Arc<Inner>, id: &str) {
         return;
     }
     let engine = Arc::clone(engine);
-    tokio::spawn(async move {
+    offload::spawn(async move {
         // Another may have been started by now.
         let mut held = sandbox.pid.lock().await;
         if let Err(error) = forget_ended_init(&engine, &sandbox, &mut held).await {

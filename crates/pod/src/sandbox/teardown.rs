@@ -1,6 +1,6 @@
 //! Taking away what a pod is made of: the same list after a failed run, on stop, on remove and after a crash.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{FILES, SHM, Sandbox, SandboxPhase, Shared, namespaces::init_group};
 use crate::{
@@ -49,15 +49,19 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
 
 /// Everything, with the record. What fails is tried again by the reconciler: the record stays for it.
 pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    if sandbox.record().phase != SandboxPhase::Stopped {
-        release(engine, sandbox).await?;
-    }
-    engine.remove_pod_cgroup(sandbox).await?;
-    failpoint::reach("teardown.released");
-    engine.records.remove(Kind::Sandbox, sandbox.id())?;
+    remove(engine, sandbox).await.inspect_err(|_| engine.unfinished.store(true, Ordering::Relaxed))?;
     engine.forget_sandbox(sandbox);
     if engine.sandboxes().is_empty() {
         reconcile::when_idle(engine);
     }
     Ok(())
+}
+
+async fn remove(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    if sandbox.record().phase != SandboxPhase::Stopped {
+        release(engine, sandbox).await?;
+    }
+    engine.remove_pod_cgroup(sandbox).await?;
+    failpoint::reach("teardown.released");
+    engine.records.remove(Kind::Sandbox, sandbox.id())
 }

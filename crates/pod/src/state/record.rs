@@ -100,18 +100,18 @@ impl Records {
             file.write_all(&text)?;
             fs::rename(&beside, &path)
         };
-        wrap().map_err(failed(format_args!("write {}", path.display())))
+        offload::here(wrap).map_err(failed(format_args!("write {}", path.display())))
     }
 
     /// Reads another file of the record.
     pub(crate) fn read<T: DeserializeOwned>(&self, kind: Kind, id: &str, name: &str) -> Result<T, Error> {
-        read(&self.folder(kind, id).join(name))
+        offload::here(|| read(&self.folder(kind, id).join(name)))
     }
 
     /// Removes the folder; one that is not there is fine.
     pub(crate) fn remove(&self, kind: Kind, id: &str) -> Result<(), Error> {
         let folder = self.folder(kind, id);
-        match fs::remove_dir_all(&folder) {
+        match offload::here(|| fs::remove_dir_all(&folder)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed(format_args!("remove {}", folder.display()))(error))
             }

@@ -1,0 +1,35 @@
+//! Resource limits of this process, with the kernel's errors: rustix takes `prlimit64` for a call that cannot fail, and returns
+//! whatever the memory held if it did.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit};
+
+/// The limits of one resource of this process; `None` in them is no limit (getrlimit(2)).
+///
+/// # Errors
+/// The kernel's. It has none for a valid resource; a seccomp filter or a tracer may have.
+pub fn get(resource: Resource) -> io::Result<Rlimit> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one rlimit64 to `limit`, which is one, and reads none: the new limit is null.
+    let outcome = unsafe { libc::prlimit64(0, resource as _, std::ptr::null(), &raw mut limit) };
+    if outcome < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let finite = |value: u64| (value != libc::RLIM64_INFINITY).then_some(value);
+    Ok(Rlimit { current: finite(limit.rlim_cur), maximum: finite(limit.rlim_max) })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getrlimit;
+
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_getrlimit() {
+        for resource in [Resource::Nofile, Resource::Core, Resource::Stack, Resource::As, Resource::Rttime] {
+            assert_eq!(get(resource).expect("read"), getrlimit(resource), "{resource:?}");
+        }
+    }
+}
