@@ -99,8 +99,12 @@ impl Ledger {
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let (beside, path) = (self.folder.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
-        fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e))?;
-        fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e))
+        let written = fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e));
+        let written = written.and_then(|()| fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e)));
+        written.inspect_err(|_| {
+            // What cannot be removed either is removed at the next start.
+            let _ = fs::remove_file(&beside);
+        })
     }
 
     pub(crate) fn is_here(&self, sandbox: &str) -> Result<bool, Error> {
@@ -183,5 +187,20 @@ mod tests {
         fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
         ledger.get("pod").expect_err("unknown");
         ledger.all().expect_err("unknown");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().expect("directory");
+        let ledger = Ledger::open(directory.path()).expect("open");
+        fs::create_dir(directory.path().join("pod.json")).expect("mkdir");
+        let record = serde_json::json!({
+            "pod": {"sandbox": "pod", "namespace": "", "name": "", "uid": ""}, "ns_path": "/run/netns/pod", "interface": "eth0",
+            "list": null, "addresses": [], "ports": [], "all_ports": [], "result": null,
+        });
+        let record: Record = serde_json::from_value(record).expect("a record");
+        ledger.write(&record).expect_err("a directory has its name");
+        let names: Vec<_> = fs::read_dir(directory.path()).expect("list").flatten().map(|e| e.file_name()).collect();
+        assert_eq!(names, ["pod.json"]);
     }
 }

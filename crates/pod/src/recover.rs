@@ -164,7 +164,7 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
                     end::reap_when_over(&engine, &id);
                 }
                 // One that the dead monitor was just making holds up the end of the PID namespace it is in.
-                tokio::spawn(orphans::reap_soon());
+                offload::spawn(orphans::reap_soon());
             }
         }
     }

@@ -232,6 +232,13 @@ ADD)
   nsenter --net="$CNI_NETNS" ip addr add 203.0.113.7/24 dev "$CNI_IFNAME" &&
   echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}], "ips": [{"address": "203.0.113.7/24", "interface": 0}]}'
   ;;
+DEL)
+  if test -e "$here/busy"; then
+    rm "$here/busy"
+    echo '{"cniVersion": "1.0.0", "code": 11, "msg": "busy, try again"}'
+    exit 1
+  fi
+  ;;
 esac
 "#;
 
@@ -279,6 +286,14 @@ fn a_network_of_somebody_elses_plugin() {
     let last: Vec<&str> = all.lines().rev().take(2).collect();
     assert!(last[0].starts_with("DEL ") && last[1].starts_with("ADD "), "{all}");
     assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
+
+    // What cannot be undone at first is undone soon, and not with the reconciler's next minute only.
+    fs::write(plugins.path().join("busy"), "").unwrap();
+    let file = node.file("busy.json", &PodSpec::named(&node, "busy").0);
+    let error = node.crictl(&["runp", &file]).error();
+    assert!(error.contains("no address is free") && error.contains("busy, try again"), "{error}");
+    assert_ne!(node.crictl(&["pods", "-q"]).ok(), "", "it is there until it is undone");
+    wait_until("the pod is gone", || node.crictl(&["pods", "-q"]).ok().is_empty());
     no_trace(&node);
     node.end();
 }

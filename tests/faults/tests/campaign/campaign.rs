@@ -32,7 +32,8 @@ pub(crate) struct Campaign {
     name: &'static str,
     seed: u64,
     points: usize,
-    only: Option<Point>,
+    /// Points that are given, not chosen.
+    given: Vec<Point>,
     jobs: usize,
     /// No point begins later than this.
     limit: Duration,
@@ -63,10 +64,17 @@ impl Campaign {
             name,
             seed: number("CAMPAIGN_SEED").unwrap_or(1) as u64,
             points: number("CAMPAIGN_POINTS").unwrap_or(if is_long { long } else { short }),
-            only: env::var("CAMPAIGN_POINT").ok().map(|text| text.parse().expect("a point")),
+            given: env::var("CAMPAIGN_POINT").ok().map(|text| text.parse().expect("a point")).into_iter().collect(),
             jobs: number("CAMPAIGN_JOBS").unwrap_or(if is_long { 2 } else { 1 }),
             limit: Duration::from_secs(limit as u64),
         }
+    }
+
+    /// These points, all of them.
+    pub(crate) fn of_points(name: &'static str, points: &[&str]) -> Self {
+        let given = points.iter().map(|text| text.parse().expect("a point")).collect();
+        let limit = Duration::from_secs(24 * 3600);
+        Self { name, seed: 0, points: points.len(), given, jobs: 1, limit }
     }
 
     /// Runs the points; panics if there is a fault.
@@ -75,13 +83,12 @@ impl Campaign {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
         let begin = Instant::now();
         let mut stages = Vec::new();
-        let points = match &self.only {
-            Some(point) => vec![point.clone()],
-            None => {
-                let (counts, calibrated) = runtime.block_on(calibrate(what));
-                stages.push(calibrated);
-                self.choose(counts, faults)
-            }
+        let points = if self.given.is_empty() {
+            let (counts, calibrated) = runtime.block_on(calibrate(what));
+            stages.push(calibrated);
+            self.choose(counts, faults)
+        } else {
+            self.given.clone()
         };
         println!(
             "{}: seed {}, {} points chosen after {} s",

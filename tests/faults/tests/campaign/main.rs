@@ -77,6 +77,22 @@ const DISK: [&str; 28] = [
     "statfs",
 ];
 
+/// Points that found a fault, which is fixed.
+const FAILED_ONCE: [&str; 7] = [
+    "monitor:pod@7:read:1:EMFILE",
+    "children:pod@3:read:3:ENOMEM",
+    "monitor:pod@3:prlimit64:1:EIO",
+    "daemon:pod@0:unlinkat:2:EMFILE",
+    "daemon:pod@1:rename:1:3000ms",
+    "daemon:pod@4:getdents64:6:3000ms",
+    "daemon:pod@8:openat:2:3000ms",
+];
+
+#[test]
+fn points_that_failed_once() {
+    Campaign::of_points("failed once", &FAILED_ONCE).run(&[], |_, _| Vec::new());
+}
+
 #[test]
 fn kill_at_every_system_call() {
     let campaign = Campaign::from_environment("kill", 16, 2400);

@@ -132,7 +132,7 @@ fn descriptors(node: &Node, name: &str) -> usize {
 
 fn calm(node: &Node, flaky: bool, before: &BTreeSet<String>) {
     if flaky {
-        // A pod whose ADD failed is there until its DEL succeeds, which the reconciler tries again each minute.
+        // A pod whose ADD failed is there until its DEL succeeds, which the reconciler retries with growing pauses.
         let attached = node.dir.path().join("attached");
         let begin = Instant::now();
         let left =
