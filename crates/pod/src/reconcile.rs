@@ -44,15 +44,17 @@ pub(crate) async fn every_minute(engine: Weak<Inner>, first: oneshot::Sender<()>
             orphans.look();
             once(&engine).await;
             next = Instant::now() + EVERY;
-        } else if engine.network.is_unfinished() || engine.unfinished.load(Ordering::Relaxed) {
+        } else if is_unfinished(&engine) {
             unfinished(&engine).await;
             networks(&engine).await;
             // A plugin that always fails is not asked every moment.
-            soon *= 2;
-        } else {
-            soon = SOON;
+            soon = if is_unfinished(&engine) { 2 * soon } else { SOON };
         }
     }
+}
+
+fn is_unfinished(engine: &Inner) -> bool {
+    engine.network.is_unfinished() || engine.unfinished.load(Ordering::Relaxed)
 }
 
 /// Once.

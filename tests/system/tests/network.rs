@@ -233,11 +233,12 @@ ADD)
   echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}], "ips": [{"address": "203.0.113.7/24", "interface": 0}]}'
   ;;
 DEL)
-  if test -e "$here/busy"; then
-    rm "$here/busy"
+  for busy in "$here/busy"*; do
+    test -e "$busy" || continue
+    rm "$busy"
     echo '{"cniVersion": "1.0.0", "code": 11, "msg": "busy, try again"}'
     exit 1
-  fi
+  done
   ;;
 esac
 "#;
@@ -288,7 +289,9 @@ fn a_network_of_somebody_elses_plugin() {
     assert_eq!(node.crictl(&["pods", "-q"]).ok(), "");
 
     // What cannot be undone at first is undone soon, and not with the reconciler's next minute only.
-    fs::write(plugins.path().join("busy"), "").unwrap();
+    for busy in ["busy-when-undone", "busy-when-removed"] {
+        fs::write(plugins.path().join(busy), "").unwrap();
+    }
     let file = node.file("busy.json", &PodSpec::named(&node, "busy").0);
     let error = node.crictl(&["runp", &file]).error();
     assert!(error.contains("no address is free") && error.contains("busy, try again"), "{error}");
