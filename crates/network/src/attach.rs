@@ -39,12 +39,16 @@ impl Network {
     ) -> Result<Attachment, Error> {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
-        let chain = inner.chain()?;
-        if inner.ledger.is_leaving(&pod.sandbox)? {
+        let look = || {
+            let (here, leaving) = (inner.ledger.is_here(&pod.sandbox)?, inner.ledger.is_leaving(&pod.sandbox)?);
+            Ok::<_, Error>((inner.chain()?, here, leaving))
+        };
+        let (mut chain, mut here, mut leaving) = offload::here(look)?;
+        if leaving {
             inner.settle().await;
+            (chain, here, leaving) = offload::here(look)?;
         }
-        let known = inner.ledger.is_here(&pod.sandbox)? || inner.ledger.is_leaving(&pod.sandbox)?;
-        if known || !lock(&inner.session).insert(pod.sandbox.clone()) {
+        if here || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
         let mapped = if chain.maps_ports() { ports.to_vec() } else { Vec::new() };
@@ -66,7 +70,7 @@ impl Network {
         });
         let run = run.inspect_err(|_| forget(&inner, &pod.sandbox))?;
         let began = Instant::now();
-        let finished = offload::spawn(run.finish().in_current_span()).await;
+        let finished = tokio::spawn(run.finish().in_current_span()).await;
         let figures = &self.inner.figures;
         figures.attach_took.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(_))) {

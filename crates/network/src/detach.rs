@@ -33,7 +33,7 @@ impl Network {
         let (inner, id) = (Arc::clone(&self.inner), sandbox.to_owned());
         let work = async move { undo(&inner, &id, None).await };
         let began = Instant::now();
-        let finished = offload::spawn(work.in_current_span()).await;
+        let finished = tokio::spawn(work.in_current_span()).await;
         let figures = &self.inner.figures;
         figures.detach_took.observe(began.elapsed());
         if !matches!(&finished, Ok(Ok(()))) {
@@ -82,14 +82,17 @@ pub(crate) async fn undo_in_turn(inner: &Arc<Inner>, sandbox: &str, begun: Optio
 }
 
 async fn undo_once(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) -> Result<(), Error> {
-    let entry = inner.ledger.get(sandbox)?;
-    if entry.is_some() {
-        inner.ledger.leave(sandbox)?;
-    }
-    // From here on the ledger has it, and the reconciler may try again what fails below.
-    lock(&inner.session).remove(sandbox);
-    // The firewall first: no packet goes to an address that another pod may get.
-    inner.firewall.remove_ports(sandbox)?;
+    let entry = offload::here(|| {
+        let entry = inner.ledger.get(sandbox)?;
+        if entry.is_some() {
+            inner.ledger.leave(sandbox)?;
+        }
+        // From here on the ledger has it, and the reconciler may try again what fails below.
+        lock(&inner.session).remove(sandbox);
+        // The firewall first: no packet goes to an address that another pod may get.
+        inner.firewall.remove_ports(sandbox)?;
+        Ok::<_, Error>(entry)
+    })?;
     let known = begun.cloned().or_else(|| entry.as_ref().and_then(|entry| entry.record.clone()));
     let chain = match &known {
         Some(record) => inner.chain_of(record.list.as_ref())?,
@@ -112,7 +115,8 @@ async fn undo_once(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) ->
 
 /// `DEL` of the plugins, in reverse.
 async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<(), Error> {
-    let looked = record.ns_path.try_exists().map_err(|e| Error::path("look for", &record.ns_path, e));
+    let looked = offload::here(|| record.ns_path.try_exists());
+    let looked = looked.map_err(|e| Error::path("look for", &record.ns_path, e));
     let ns_path = looked?.then_some(record.ns_path.as_path());
     // Before 0.4.0 there was no result to give.
     let previous = record.result.as_ref().filter(|_| chain.is_at_least("0.4.0"));

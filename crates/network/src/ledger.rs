@@ -99,11 +99,15 @@ impl Ledger {
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let (beside, path) = (self.folder.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
-        let written = fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e));
-        let written = written.and_then(|()| fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e)));
-        written.inspect_err(|_| {
-            // What cannot be removed either is removed at the next start.
-            let _ = fs::remove_file(&beside);
+        let write = || {
+            fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e))?;
+            fs::rename(&beside, &path).map_err(|e| Error::path("rename to", &path, e))
+        };
+        offload::here(|| {
+            write().inspect_err(|_| {
+                // What cannot be removed either is removed at the next start.
+                let _ = fs::remove_file(&beside);
+            })
         })
     }
 

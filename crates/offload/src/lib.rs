@@ -2,8 +2,8 @@
 //!
 //! A worker of tokio that blocks keeps the task that it woke last: no other worker can run that task, and it may be the
 //! connection that all requests of a client arrive on. When all workers block, no request is answered at all. Files of the
-//! state directory, cgroups and `/proc` do block: for memory, for locks of the kernel, for other processes. So operations that
-//! change pods, containers and networks are spawned here, and lists, statistics and execs run on the workers.
+//! state directory, cgroups and `/proc` do block: for memory, for locks of the kernel, for other processes. So background tasks are
+//! spawned by [`spawn`], and requests do such calls in [`here`] or on threads of their own.
 
 #![forbid(unsafe_code)]
 

@@ -47,7 +47,7 @@ impl Joined {
                 None => {
                     let (joined, mine) = (self.clone(), key.clone());
                     let work = make().in_current_span();
-                    let task = offload::spawn(async move {
+                    let task = tokio::spawn(async move {
                         let outcome = work.await;
                         joined.lock().remove(&mine);
                         outcome

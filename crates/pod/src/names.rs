@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Names<K> {
             Some(Slot::Made(id)) => return Claim::Made(id.clone()),
             None => {}
         }
-        let task = offload::spawn(make().in_current_span());
+        let task = tokio::spawn(make().in_current_span());
         let (all, mine) = (Arc::clone(&self.0), name.clone());
         let running = async move {
             task.await.unwrap_or_else(|panic| {

@@ -142,7 +142,7 @@ impl Inner {
         let path = self.cgroup_of(sandbox);
         let told = format!("make cgroup {path}");
         let path = GroupPath::parse(&path).map_err(failed(&told))?;
-        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(told))
+        offload::here(|| Group::create(&self.trees, &path, &limits)).map(drop).map_err(failed(told))
     }
 
     /// Of a pod that has one of its own; one that is not there is fine.
@@ -171,5 +171,5 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn detached<T: Send + 'static>(
     operation: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
-    offload::spawn(operation.in_current_span()).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
+    tokio::spawn(operation.in_current_span()).await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
 }

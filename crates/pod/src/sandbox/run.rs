@@ -233,7 +233,8 @@ impl<'a> Reserved<'a> {
             uts: Shared::Uts.file(self.engine, &self.sandbox)?,
             root: config.user_namespace.as_ref().map(|_| rustix::fs::Uid::from_raw(namespaces::root_of(config).0)),
         };
-        namespaces.write_sysctls(&sysctls).map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
+        offload::here(|| namespaces.write_sysctls(&sysctls))
+            .map_err(|e| Error::invalid(format!("set sysctls of the pod: {e}")))
     }
 
     async fn take_back(self, error: Error) -> Error {

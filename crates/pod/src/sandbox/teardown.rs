@@ -39,8 +39,10 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         undo.step("unpin the network namespace", blocking(unpin)).await;
         failpoint::reach("teardown.unpinned");
     }
-    for point in [SHM, FILES].map(|name| engine.records.folder(Kind::Sandbox, id).join(name)) {
-        let detach = async { if point.exists() { volume::detach(&point) } else { Ok(()) } };
+    let points = [SHM, FILES].map(|name| engine.records.folder(Kind::Sandbox, id).join(name));
+    let attached = offload::here(|| points.into_iter().filter(|point| point.exists()).collect::<Vec<_>>());
+    for point in attached {
+        let detach = async { offload::here(|| volume::detach(&point)) };
         undo.step("unmount what older kernels need attached", detach).await;
     }
     undo.step("release namespaces", engine.monitor.release(&Shared::key(id))).await;

@@ -76,11 +76,14 @@ impl Records {
     /// Makes the folder and its metadata: from now on the object is known to whoever comes after a crash.
     pub(crate) fn create(&self, kind: Kind, id: &str, metadata: &impl Serialize) -> Result<(), Error> {
         let folder = self.folder(kind, id);
-        let made = DirBuilder::new().mode(0o711).create(&folder);
-        made.map_err(failed(format_args!("create {}", folder.display())))?;
-        self.write(kind, id, METADATA, metadata).inspect_err(|_| {
-            // On a full tmpfs: what was not begun leaves nothing. What cannot be removed is no record, and goes at the next start.
-            let _ = fs::remove_dir_all(&folder);
+        offload::here(|| {
+            let made = DirBuilder::new().mode(0o711).create(&folder);
+            made.map_err(failed(format_args!("create {}", folder.display())))?;
+            self.write(kind, id, METADATA, metadata).inspect_err(|_| {
+                // On a full tmpfs: what was not begun leaves nothing. What cannot be removed is no record, and goes at the next
+                // start.
+                let _ = fs::remove_dir_all(&folder);
+            })
         })
     }
 
