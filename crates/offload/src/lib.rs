@@ -7,12 +7,20 @@
 
 #![forbid(unsafe_code)]
 
-use std::{future::poll_fn, pin::pin};
+mod watch;
+
+use std::{cell::Cell, future::poll_fn, pin::pin};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
-    task::{JoinHandle, block_in_place},
+    task::{JoinHandle, block_in_place, spawn_blocking},
 };
+use watch::Blocking;
+
+thread_local! {
+    /// This thread runs nothing else at the moment, or others run what it has to.
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Spawns a task that may block whenever it is polled. The worker's other tasks run on another thread in the meantime.
 ///
@@ -21,53 +29,52 @@ use tokio::{
 pub fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(async move {
         let mut task = pin!(task);
-        poll_fn(|context| here(|| task.as_mut().poll(context))).await
+        poll_fn(|context| hand_over(|| task.as_mut().poll(context))).await
     })
 }
 
-/// Runs a function that may block, within a task. Without effect on a runtime of a single thread.
+/// Runs a function on one of the runtime's threads for what blocks.
+///
+/// # Panics
+/// Outside of a tokio runtime, as [`spawn_blocking`] does.
+pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    spawn_blocking(|| allowed(work))
+}
+
+/// Runs a function within a task that nearly always returns within microseconds, and may block. Without effect on a runtime
+/// of a single thread, and where blocking is allowed already.
 pub fn here<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
-        _ => work(),
+    let Some(runtime) = runtime_to_protect() else { return work() };
+    match Blocking::begin(&runtime) {
+        Some(_until_it_returned) => allowed(work),
+        None => hand_over(work),
     }
+}
+
+/// Has another thread run the worker's other tasks from now on.
+fn hand_over<T>(work: impl FnOnce() -> T) -> T {
+    match runtime_to_protect() {
+        Some(_) => block_in_place(|| allowed(work)),
+        None => work(),
+    }
+}
+
+/// `None`: this thread may block, or has no others beside it.
+fn runtime_to_protect() -> Option<Handle> {
+    let runtime = Handle::try_current().ok().filter(|_| !MAY_BLOCK.get())?;
+    (runtime.runtime_flavor() == RuntimeFlavor::MultiThread).then_some(runtime)
+}
+
+fn allowed<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            MAY_BLOCK.set(self.0);
+        }
+    }
+    let _restore = Restore(MAY_BLOCK.replace(true));
+    work()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{sync::mpsc, time::Duration};
-
-    use tokio::{sync::oneshot, time::timeout};
-
-    use super::*;
-
-    /// A bound for a broken run, not a measure.
-    const LONG: Duration = Duration::from_secs(10);
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn tasks_that_block_delay_neither_the_tasks_they_woke_nor_others() {
-        let (mut blocked, mut woken) = (Vec::new(), Vec::new());
-        for _ in 0..4 {
-            let (wake, waiting) = oneshot::channel::<()>();
-            let (release, released) = mpsc::channel::<()>();
-            woken.push(tokio::spawn(async move { waiting.await.expect("woken") }));
-            let task = spawn(async move {
-                wake.send(()).expect("it waits");
-                released.recv_timeout(LONG).expect("released");
-            });
-            blocked.push((task, release));
-        }
-        for task in woken {
-            timeout(LONG / 2, task).await.expect("not delayed").expect("no panic");
-        }
-        for (task, release) in blocked {
-            release.send(()).expect("it blocks");
-            task.await.expect("no panic");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_runtime_of_one_thread_runs_them_too() {
-        assert_eq!(spawn(async { here(|| 7) }).await.expect("no panic"), 7);
-    }
-}
+mod tests;

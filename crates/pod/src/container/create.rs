@@ -200,16 +200,18 @@ async fn set_up(
         container.part("pull the image".into(), began, ended, "");
     }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
-    container.stage("open volumes and log");
-    let outside = OutsideFiles::open(engine, container).instrument(debug_span!("volumes")).await?;
-    container.stage("prepare the root");
-    // Before it takes a place: the store's disk may not answer.
+    container.stage("open volumes and log, prepare the root");
+    // Both may wait for disks, each for its own, and neither takes a place.
+    let outside = OutsideFiles::open(engine, container).instrument(debug_span!("volumes"));
     let rootfs = {
         let (engine, sandbox, container, image) =
             (Arc::clone(engine), Arc::clone(sandbox), Arc::clone(container), image.clone());
         let disk = engine.images.disk().clone();
-        disk.run(move || prepare::rootfs(&engine, &sandbox, &container, &image)).await?
+        async move { disk.run(move || prepare::rootfs(&engine, &sandbox, &container, &image)).await }
     };
+    // Neither is left alone when the other fails: what it makes is undone afterwards.
+    let (outside, rootfs) = tokio::join!(outside, rootfs);
+    let (outside, rootfs) = (outside?, rootfs?);
     let place = engine.lanes.mount().await?;
     container.stage("prepare mounts and streams");
     let prepared = {

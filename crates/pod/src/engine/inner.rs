@@ -163,7 +163,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let span = tracing::Span::current();
-    let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
+    let done = offload::blocking(move || span.in_scope(work)).await;
     done.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))
 }
 

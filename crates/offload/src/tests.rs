@@ -1,0 +1,127 @@
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream as Stream,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use tokio::{io::AsyncReadExt, net::UnixStream, sync::oneshot, time::timeout};
+
+use super::*;
+
+/// A bound for a broken run, not a measure.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Four tasks that block for as long as the four that each of them woke do not end.
+async fn block_with_woken_tasks<T: Send + 'static>(
+    block: impl Fn(oneshot::Sender<()>, mpsc::Receiver<()>) -> JoinHandle<T>,
+) {
+    let (mut blocked, mut woken) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (wake, waiting) = oneshot::channel::<()>();
+        let (release, released) = mpsc::channel::<()>();
+        woken.push(tokio::spawn(async move { waiting.await.expect("woken") }));
+        blocked.push((block(wake, released), release));
+    }
+    for task in woken {
+        timeout(LONG / 2, task).await.expect("not delayed").expect("no panic");
+    }
+    for (task, release) in blocked {
+        release.send(()).expect("it blocks");
+        task.await.expect("no panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_block_delay_neither_the_tasks_they_woke_nor_others() {
+    block_with_woken_tasks(|wake, released| {
+        spawn(async move {
+            wake.send(()).expect("it waits");
+            released.recv_timeout(LONG).expect("released");
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn calls_that_block_delay_neither_the_tasks_woken_before_nor_others() {
+    block_with_woken_tasks(|wake, released| {
+        tokio::spawn(async move {
+            wake.send(()).expect("it waits");
+            here(|| released.recv_timeout(LONG)).expect("released");
+        })
+    })
+    .await;
+}
+
+/// What polled the driver runs the task that it woke; all other workers sleep.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_blocks_does_not_keep_the_io_driver() {
+    for _ in 0..20 {
+        let (mut first, mut other) = (Stream::pair().expect("pair"), Stream::pair().expect("pair"));
+        let (release, released) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let blocks = tokio::spawn(async move {
+            let mut stream = asynchronous(first.1);
+            stream.read_u8().await.expect("a byte");
+            here(|| {
+                began.send(()).expect("it waits");
+                released.recv_timeout(LONG)
+            })
+            .expect("released");
+        });
+        let answers = tokio::spawn(async move {
+            let mut stream = asynchronous(other.1);
+            let byte = stream.read_u8().await.expect("a byte");
+            tokio::io::AsyncWriteExt::write_u8(&mut stream, byte).await.expect("an answer");
+        });
+        let outside = std::thread::spawn(move || {
+            // Both wait, and all workers sleep.
+            std::thread::sleep(Duration::from_millis(20));
+            first.0.write_all(&[1]).expect("write");
+            begun.recv_timeout(LONG).expect("it blocks");
+            let asked = Instant::now();
+            other.0.set_read_timeout(Some(LONG / 2)).expect("timeout");
+            other.0.write_all(&[2]).expect("write");
+            other.0.read_exact(&mut [0]).expect("answered while the call blocks");
+            release.send(()).expect("it blocks");
+            asked.elapsed()
+        });
+        // No worker is woken by this one.
+        blocks.await.expect("no panic");
+        answers.await.expect("no panic");
+        let took = outside.join().expect("no panic");
+        assert!(took < LONG / 2, "{took:?}");
+    }
+}
+
+fn asynchronous(stream: Stream) -> UnixStream {
+    stream.set_nonblocking(true).expect("a descriptor");
+    UnixStream::from_std(stream).expect("registered")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_worker_is_handed_over() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = std::sync::Arc::new(std::sync::Mutex::new(released));
+    let blocked: Vec<_> = (0..8)
+        .map(|_| {
+            let released = std::sync::Arc::clone(&released);
+            tokio::spawn(
+                async move { here(|| released.lock().expect("no panic").recv_timeout(LONG)).expect("released") },
+            )
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    timeout(LONG / 2, tokio::spawn(async {})).await.expect("not delayed").expect("no panic");
+    (0..8).for_each(|_| release.send(()).expect("they block"));
+    for task in blocked {
+        task.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_of_one_thread_runs_them_too() {
+    assert_eq!(spawn(async { here(|| 7) }).await.expect("no panic"), 7);
+    assert_eq!(blocking(|| here(|| 7)).await.expect("no panic"), 7);
+}
