@@ -43,11 +43,15 @@ impl Network {
             let (here, leaving) = (inner.ledger.is_here(&pod.sandbox)?, inner.ledger.is_leaving(&pod.sandbox)?);
             Ok::<_, Error>((inner.chain()?, here, leaving))
         };
+        // What a directory that hangs costs is bounded.
+        let places = inner.looks.acquire().await;
+        let places = places.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), std::io::Error::other(e)))?;
         let (mut chain, mut here, mut leaving) = offload::here(look)?;
         if leaving {
             inner.settle().await;
             (chain, here, leaving) = offload::here(look)?;
         }
+        drop(places);
         if here || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
@@ -103,7 +107,7 @@ impl Run {
     async fn finish(mut self) -> Result<Attachment, Error> {
         let (inner, sandbox) = (Arc::clone(&self.inner), self.record.pod.sandbox.clone());
         let _turn = inner.turns.take(&sandbox).await;
-        if let Err(e) = inner.firewall.reserve(&sandbox, &self.record.ports) {
+        if let Err(e) = offload::here(|| inner.firewall.reserve(&sandbox, &self.record.ports)) {
             forget(&inner, &sandbox);
             return Err(e);
         }

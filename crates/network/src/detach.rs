@@ -48,7 +48,9 @@ impl Network {
     /// What a plugin finds wrong.
     pub async fn check(&self, sandbox: &str) -> Result<(), Error> {
         valid_sandbox(sandbox)?;
-        let Some(record) = self.inner.ledger.get(sandbox)?.and_then(|entry| entry.record) else { return Ok(()) };
+        let Some(record) = offload::here(|| self.inner.ledger.get(sandbox))?.and_then(|entry| entry.record) else {
+            return Ok(());
+        };
         let chain = self.inner.chain_of(record.list.as_ref())?;
         if chain.disable_check || !chain.is_at_least("0.4.0") {
             return Ok(());
@@ -130,7 +132,7 @@ async fn delete(inner: &Arc<Inner>, chain: &Chain, record: &Record) -> Result<()
 fn leave(inner: &Arc<Inner>, chain: &Arc<Chain>, sandbox: &str) {
     let (theirs, chain, sandbox) = (Arc::clone(inner), Arc::clone(chain), sandbox.to_owned());
     if !chain.elements.iter().any(|element| matches!(element, Element::Bridge(_))) {
-        return report(&theirs, &sandbox, finish(&theirs, &chain, &sandbox));
+        return report(&theirs, &sandbox, offload::here(|| finish(&theirs, &chain, &sandbox)));
     }
     let link = host_link(&sandbox);
     // The queue is part of what it works for: a strong reference would keep both for ever.

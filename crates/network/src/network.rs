@@ -9,6 +9,7 @@ use std::{
 };
 
 use syscall::file_lock::lock_within;
+use tokio::sync::Semaphore;
 
 use crate::{
     Config, Counters, Error, Figures,
@@ -28,6 +29,8 @@ pub(crate) const INTERFACE: &str = "eth0";
 const ADD_LIMIT: Duration = Duration::from_secs(600);
 /// As long may every other call take: somebody wants the pod gone.
 const OTHER_LIMIT: Duration = Duration::from_secs(90);
+/// How many may look for the configuration at once.
+const LOOKS: usize = 8;
 
 /// The network of a node's pods. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
@@ -56,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) ends: Mutex<NodeEnds>,
     /// Something could not be undone.
     pub(crate) unfinished: AtomicBool,
+    /// Who looks for the configuration, which may be on a disk that hangs.
+    pub(crate) looks: Semaphore,
     /// Held as long as we are: the state belongs to one daemon.
     _lock: File,
 }
@@ -113,6 +118,7 @@ impl Network {
             turns: Turns::default(),
             unwell: Mutex::default(),
             unfinished: AtomicBool::new(false),
+            looks: Semaphore::new(LOOKS),
             ends: Mutex::new(NodeEnds::open()?),
             state,
             _lock: owned,

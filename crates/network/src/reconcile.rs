@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use futures_util::{StreamExt, stream};
+
 use crate::{
     Error, Network,
     bridge::{self, host_link, is_host_link},
@@ -15,6 +17,9 @@ use crate::{
     network::{INTERFACE, Inner, lock},
     rtnl,
 };
+
+/// How many attachments are undone at once: a plugin that sleeps for one keeps none of the others.
+const AT_ONCE: usize = 8;
 
 impl Network {
     /// Removes what belongs to no living sandbox: attachments, links, addresses, ports. Sandboxes that were attached since
@@ -32,14 +37,15 @@ impl Network {
                 first = outcome;
             }
         };
-        for (sandbox, leaving) in inner.ledger.names()? {
+        let names = inner.ledger.names().inspect_err(|_| inner.unfinished.store(true, Ordering::Relaxed))?;
+        let left = names.into_iter().filter(|(sandbox, leaving)| {
             // One in the session was attached (again) since the ledger was read.
-            let again = lock(&inner.session).contains(&sandbox);
+            let again = lock(&inner.session).contains(sandbox);
             // One whose turn is taken is being undone by who wants it gone: no call of its own waits for a plugin here.
-            if !again && !inner.turns.is_taken(&sandbox) && (leaving || !living.contains(&sandbox)) {
-                tried(undo(inner, &sandbox, None).await);
-            }
-        }
+            !again && !inner.turns.is_taken(sandbox) && (*leaving || !living.contains(sandbox))
+        });
+        let undone = stream::iter(left).map(|(sandbox, _)| async move { undo(inner, &sandbox, None).await });
+        undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut tried);
         inner.settle().await;
         let (theirs, alive) = (Arc::clone(inner), living.clone());
         let swept = tokio::task::spawn_blocking(move || theirs.sweep(&alive)).await;

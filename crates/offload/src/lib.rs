@@ -9,7 +9,12 @@
 
 mod watch;
 
-use std::{cell::Cell, future::poll_fn, pin::pin};
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -51,11 +56,23 @@ pub fn here<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has another thread run the worker's other tasks from now on.
+/// Has another thread run the worker's other tasks from now on. Where none can be started, they wait: the worker takes them up
+/// again, since tokio queues it before it starts the thread.
 fn hand_over<T>(work: impl FnOnce() -> T) -> T {
-    match runtime_to_protect() {
-        Some(_) => block_in_place(|| allowed(work)),
-        None => work(),
+    if runtime_to_protect().is_none() {
+        return work();
+    }
+    let mut work = Some(work);
+    let run = || work.take().map(|work| allowed(work));
+    let done = catch_unwind(AssertUnwindSafe(|| block_in_place(run)));
+    match done {
+        Ok(Some(value)) => value,
+        Err(panic) => match work {
+            // It panics before it runs anything.
+            Some(work) => allowed(work),
+            None => resume_unwind(panic),
+        },
+        Ok(None) => unreachable!("it is there until it runs"),
     }
 }
 

@@ -28,7 +28,9 @@ impl Inherit {
             let raised = Rlimit { current: before.maximum, maximum: before.maximum };
             before.current != before.maximum && setrlimit(Resource::Nofile, raised).is_ok()
         };
-        let files = resource_limit::get(Resource::Nofile).ok().filter(raise);
+        let files = resource_limit::get(Resource::Nofile);
+        let files = files.inspect_err(|error| eprintln!("pinmon: read the limit of open files: {error}"));
+        let files = files.ok().filter(raise);
         Self { files, oom_score_adj }
     }
 

@@ -164,7 +164,7 @@ impl Shared {
                 Admission::NeedsTable => {}
             }
             drop(threads);
-            table = Some(MountTable::read());
+            table = Some(offload::here(MountTable::read));
         }
     }
 }
@@ -172,7 +172,7 @@ impl Shared {
 impl Stuck {
     /// `None`: it has come to its end.
     fn new(shared: &Arc<Shared>, progress: &Arc<Progress>) -> Option<Self> {
-        let source = MountTable::read().source(progress.path());
+        let source = offload::here(MountTable::read).source(progress.path());
         let mut threads = shared.lock();
         if !threads.remove(progress) {
             return None;
@@ -323,7 +323,7 @@ fn hangs(path: &Path, limit: Duration) -> Error {
         true => format!(
             "{}: no answer from the file system on {} within {seconds} s; check its device or server",
             path.display(),
-            MountTable::read().point(path).display()
+            offload::here(MountTable::read).point(path).display()
         ),
         false => format!("{}: its files give no answer within {seconds} s", path.display()),
     };

@@ -39,6 +39,7 @@ mod host_files;
 mod identifier;
 mod joined;
 mod lanes;
+mod making;
 mod monitor;
 mod mount_source;
 mod names;

@@ -11,19 +11,25 @@ use std::{
 };
 
 use cgroup::GroupPath;
+use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 
 use crate::{
     Error, SharedMode,
-    container::{ContainerPhase, remove::take_away},
+    container::{Container, ContainerPhase, remove::take_away},
     engine::{Inner, blocking},
     orphans::Orphans,
-    sandbox::{SandboxPhase, Shared, teardown::teardown},
+    sandbox::{Sandbox, SandboxPhase, Shared, teardown::teardown},
 };
 
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon what could not be undone is tried again at first.
+/// How soon what could not be undone is tried again at first, and when it failed often.
 const SOON: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_secs(16);
+/// How many are undone at once: a plugin that sleeps for one keeps none of the others.
+const AT_ONCE: usize = 8;
+/// How long the others wait for a disk that does not remove writable layers.
+const LAYERS: Duration = Duration::from_secs(10);
 /// How long a node without pods keeps what pods share.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -44,12 +50,16 @@ pub(crate) async fn every_minute(engine: Weak<Inner>, first: oneshot::Sender<()>
             orphans.look();
             once(&engine).await;
             next = Instant::now() + EVERY;
-        } else if is_unfinished(&engine) {
-            unfinished(&engine).await;
-            networks(&engine).await;
-            // A plugin that always fails is not asked every moment.
-            soon = if is_unfinished(&engine) { 2 * soon } else { SOON };
+        } else {
+            if engine.unfinished.load(Ordering::Relaxed) {
+                unfinished(&engine).await;
+            }
+            if engine.network.is_unfinished() {
+                networks(&engine).await;
+            }
         }
+        // A plugin that always fails is not asked every moment.
+        soon = if is_unfinished(&engine) { (2 * soon).min(SELDOM) } else { SOON };
     }
 }
 
@@ -100,31 +110,51 @@ fn warn(what: &str, outcome: Result<(), Error>) {
     }
 }
 
-/// Objects whose operation failed and could not take all back.
+/// Objects whose operation failed and could not undo all.
 async fn unfinished(engine: &Arc<Inner>) {
     engine.unfinished.store(false, Ordering::Relaxed);
-    for container in engine.containers() {
-        if container.record().phase == ContainerPhase::Creating
-            && let Ok(_alone) = container.busy.try_lock()
-        {
-            warn(&format!("container {}", container.id()), take_away(engine, &container).await);
-        }
+    let containers = stream::iter(engine.containers());
+    containers
+        .for_each_concurrent(AT_ONCE, |container| async move { unfinished_container(engine, &container).await })
+        .await;
+    let sandboxes = stream::iter(engine.sandboxes());
+    sandboxes.for_each_concurrent(AT_ONCE, |sandbox| async move { unfinished_sandbox(engine, &sandbox).await }).await;
+}
+
+async fn unfinished_container(engine: &Arc<Inner>, container: &Arc<Container>) {
+    let is_early = || container.record().phase == ContainerPhase::Creating;
+    if !is_early() {
+        return;
     }
-    for sandbox in engine.sandboxes() {
-        let unfinished = matches!(sandbox.record().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
-        if unfinished
-            && sandbox.record().broken.is_none()
-            && engine.containers_of(sandbox.id()).is_empty()
-            && let Ok(_alone) = sandbox.gate.try_write()
-        {
-            warn(&format!("pod {}", sandbox.id()), teardown(engine, &sandbox).await);
-        }
+    let Ok(_alone) = container.busy.try_lock() else {
+        // Its operation may fail yet.
+        return engine.unfinished.store(true, Ordering::Relaxed);
+    };
+    // Its operation may have succeeded since.
+    if is_early() {
+        warn(&format!("container {}", container.id()), take_away(engine, container).await);
+    }
+}
+
+async fn unfinished_sandbox(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
+    let is_left = || {
+        let record = sandbox.record();
+        record.phase.is_early() && record.broken.is_none() && engine.containers_of(sandbox.id()).is_empty()
+    };
+    if !is_left() {
+        return;
+    }
+    let Ok(_alone) = sandbox.gate.try_write() else {
+        return engine.unfinished.store(true, Ordering::Relaxed);
+    };
+    if is_left() {
+        warn(&format!("pod {}", sandbox.id()), teardown(engine, sandbox).await);
     }
 }
 
 /// Sandboxes that have a network namespace.
 fn networked(engine: &Inner) -> HashSet<String> {
-    let own = |sandbox: &Arc<crate::sandbox::Sandbox>| {
+    let own = |sandbox: &Arc<Sandbox>| {
         sandbox.config().network == SharedMode::Pod && sandbox.record().phase != SandboxPhase::Stopped
     };
     engine.sandboxes().iter().filter(|sandbox| own(sandbox)).map(|sandbox| sandbox.id().to_owned()).collect()
@@ -159,7 +189,10 @@ async fn snapshots(engine: &Arc<Inner>) {
         }
         Ok::<_, Error>(())
     });
-    warn("writable layers", outcome.await);
+    // It goes on where nobody waits for it.
+    if let Ok(outcome) = tokio::time::timeout(LAYERS, outcome).await {
+        warn("writable layers", outcome);
+    }
 }
 
 async fn keys(engine: &Arc<Inner>) {

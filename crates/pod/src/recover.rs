@@ -11,7 +11,7 @@ use std::{
 };
 
 use cgroup::Hierarchies;
-use monitor_api::Event;
+use monitor_api::{Event, ExitStatus};
 use oci::Rlimit;
 use rustix::process::{Resource, getpid, set_child_subreaper, setrlimit};
 use syscall::resource_limit;
@@ -19,7 +19,7 @@ use tokio::sync::{RwLock, mpsc};
 
 use crate::{
     Config, Error,
-    container::{apparmor, end},
+    container::{Container, apparmor, end},
     engine::{Inner, blocking},
     error::failed,
     failures::Failures,
@@ -97,7 +97,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     });
     let loaded = loading.await.unwrap_or_else(|e| Err(Error::internal(format!("a bug: {e}"))))?;
     restore(&engine, loaded, inventory).await;
-    offload::spawn(listen(Arc::downgrade(&engine), heard));
+    tokio::spawn(listen(Arc::downgrade(&engine), heard));
     // Not waited for: a container that needs it does.
     tokio::task::spawn_blocking(apparmor::prepare);
     health::watch(&engine);
@@ -142,11 +142,7 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
         let Some(engine) = engine.upgrade() else { return };
         match notice {
             Notice::Event(Event::Exited { container, status }) => match engine.container(&container) {
-                Ok(of) => {
-                    if let Err(error) = end::ended(&engine, &of, status) {
-                        tracing::warn!("container {container} ended: {error}");
-                    }
-                }
+                Ok(of) => note_end(&engine, of, status),
                 Err(_) => sandboxes::init_ended(&engine, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
@@ -168,6 +164,17 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
             }
         }
     }
+}
+
+/// By itself: no container's end waits for the record of another's.
+fn note_end(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus) {
+    // Its next event may be of what is in custody.
+    let status = end::give_up_custody(engine, &container, status);
+    let engine = Arc::clone(engine);
+    tokio::spawn(async move {
+        let noted = offload::here(|| end::record(&engine, &container, status));
+        noted.unwrap_or_else(|error| tracing::warn!("container {} ended: {error}", container.id()));
+    });
 }
 
 /// A node of many pods needs many descriptors here; containers get the limit this process was started with.

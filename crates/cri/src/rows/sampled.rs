@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -34,6 +34,8 @@ const QUIET: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_secs(30);
 /// Free space and inodes are asked for again after this.
 const FILESYSTEM: Duration = Duration::from_secs(5);
+/// As long a list waits for a disk that does not tell them; what was known before is given then.
+const ASK: Duration = Duration::from_millis(200);
 
 /// See the module.
 #[derive(Default)]
@@ -47,8 +49,16 @@ pub(super) struct Sampled {
     containers: Wanted,
     sandboxes: Wanted,
     metrics: Wanted,
-    filesystem: Mutex<Option<(Instant, Arc<Filesystem>)>>,
+    filesystem: Arc<LastFilesystem>,
     preparing: AtomicBool,
+}
+
+/// What was known last of the file system of writable layers.
+#[derive(Default)]
+struct LastFilesystem {
+    known: Mutex<Option<(Instant, Arc<Filesystem>)>>,
+    /// Its disk is asked, and has not answered.
+    asked: AtomicBool,
 }
 
 /// A list, and when it was asked for.
@@ -100,8 +110,9 @@ impl Sampled {
             return rows;
         }
         self.prepare(state);
+        self.ask_filesystem(state).await;
         let all = state.engine.all_sandbox_stats().await;
-        self.metrics.keep(all.hold, self.encode_metrics(state, &all.stats))
+        self.metrics.keep(all.hold, self.encode_metrics(&all.stats))
     }
 
     pub(super) fn encode_containers(&self, all: &[Arc<ContainerStats>], root: &str) -> Rows {
@@ -130,8 +141,8 @@ impl Sampled {
         all.iter().map(row).collect()
     }
 
-    fn encode_metrics(&self, state: &State, all: &[SandboxStats]) -> Rows {
-        let filesystem = self.filesystem(state);
+    fn encode_metrics(&self, all: &[SandboxStats]) -> Rows {
+        let filesystem = self.filesystem.get();
         let mut kept = self.metrics_of.open();
         let mut row = |stats: &SandboxStats| {
             let row = || sandbox_metrics(stats, &filesystem);
@@ -140,16 +151,20 @@ impl Sampled {
         all.iter().map(&mut row).collect()
     }
 
-    fn filesystem(&self, state: &State) -> Arc<Filesystem> {
-        let mut known = self.filesystem.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((at, filesystem)) if at.elapsed() < FILESYSTEM => Arc::clone(filesystem),
-            _ => {
-                let filesystem = Arc::new(Filesystem::of(state.engine.images().root()));
-                *known = Some((Instant::now(), Arc::clone(&filesystem)));
-                filesystem
-            }
+    /// Has [`Self::filesystem`] be fresh, where its disk answers: one that does not holds one thread, and nobody for long.
+    async fn ask_filesystem(&self, state: &State) {
+        let last = Arc::clone(&self.filesystem);
+        if last.is_fresh() || last.asked.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let (images, asked) = (state.engine.images().clone(), Asked(last));
+        let disk = images.disk().clone();
+        let ask = disk.run(move || {
+            asked.0.set(Filesystem::of(images.root()));
+            Ok::<_, pod::Error>(())
+        });
+        // An error is a disk that is silent, too.
+        let _ = tokio::time::timeout(ASK, ask).await;
     }
 
     /// Has lists made after each round from now on.
@@ -173,7 +188,7 @@ impl Sampled {
             self.sandboxes.keep(all.hold, self.encode_sandboxes(&all.stats, &root(state)));
         }
         if !self.metrics.is_quiet() {
-            self.metrics.keep(all.hold, self.encode_metrics(state, &all.stats));
+            self.metrics.keep(all.hold, self.encode_metrics(&all.stats));
         }
     }
 
@@ -185,6 +200,33 @@ impl Sampled {
             self.metrics_of.clear();
         }
         all.iter().any(|list| !list.is_quiet())
+    }
+}
+
+impl LastFilesystem {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<Filesystem>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.lock().as_ref().is_some_and(|(at, _)| at.elapsed() < FILESYSTEM)
+    }
+
+    fn get(&self) -> Arc<Filesystem> {
+        self.lock().as_ref().map_or_else(Arc::default, |(_, filesystem)| Arc::clone(filesystem))
+    }
+
+    fn set(&self, filesystem: Filesystem) {
+        *self.lock() = Some((Instant::now(), Arc::new(filesystem)));
+    }
+}
+
+/// The question, until it is answered or nobody asks it any more.
+struct Asked(Arc<LastFilesystem>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.asked.store(false, Ordering::Release);
     }
 }
 
@@ -204,6 +246,7 @@ async fn after_each_round(state: Weak<State>) {
             return;
         }
         if round.is_ok() {
+            state.rows.sampled.ask_filesystem(&state).await;
             // Whoever asks next encodes what this did not.
             let _ = tokio::task::spawn_blocking(move || state.rows.sampled.make(&state)).await;
         }

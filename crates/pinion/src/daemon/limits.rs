@@ -7,8 +7,9 @@ static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
 /// To be called before the engine is opened.
 pub(crate) fn remember_open_files() {
-    if let Ok(limit) = syscall::resource_limit::get(Resource::Nofile) {
-        let _ = OPEN_FILES.set(limit);
+    match syscall::resource_limit::get(Resource::Nofile) {
+        Ok(limit) => drop(OPEN_FILES.set(limit)),
+        Err(error) => tracing::warn!("read the limit of open files: {error}; an upgrade will not restore it"),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let folder = engine.records.folder(Kind::Container, container.id());
-            Some(Input::pipe(stdio::open_stdin(&folder).map_err(told)?)?)
+            Some(Input::pipe(offload::here(|| stdio::open_stdin(&folder)).map_err(told)?)?)
         }
     };
     if !pipes.is_empty() {

@@ -23,6 +23,7 @@ use crate::{
     engine::{ContainerName, Inner, blocking},
     error::failed,
     failpoint, identifier,
+    making::Maker,
     monitor::Made,
     names::Claim,
     process,
@@ -120,7 +121,7 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
     })?;
-    let (container, _alone) = record(engine, sandbox, config, &image)?;
+    let (container, _alone, _making) = record(engine, sandbox, config, &image)?;
     match set_up(engine, sandbox, &container, &image).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => {
@@ -160,7 +161,7 @@ fn record(
     sandbox: &Sandbox,
     config: Arc<ContainerConfig>,
     image: &Image,
-) -> Result<(Arc<Container>, OwnedMutexGuard<()>), Error> {
+) -> Result<(Arc<Container>, OwnedMutexGuard<()>, Maker), Error> {
     let id = identifier::fresh()?;
     let image_signal = image.config.stop_signal.as_deref().and_then(prepare::signal);
     let metadata = ContainerMetadata {
@@ -176,9 +177,10 @@ fn record(
     engine.records.create(Kind::Container, &metadata.id, &metadata)?;
     let container = Arc::new(Container::new(metadata, ContainerRecord::default()));
     let alone = Arc::clone(&container.busy).try_lock_owned().map_err(failed("lock a new container"))?;
+    let making = container.making.begin();
     engine.insert_container(Arc::clone(&container));
     failpoint::reach("container.recorded");
-    Ok((container, alone))
+    Ok((container, alone, making))
 }
 
 fn log_path(sandbox: &Sandbox, config: &ContainerConfig) -> Option<PathBuf> {
@@ -275,10 +277,10 @@ async fn pid_namespace_of(
         let record = target.record();
         let refuse =
             || Error::state(format!("container {}, whose processes are to be seen, does not run", target.id()));
-        let _alive = process::find(record.pid, record.start_time).ok_or_else(refuse)?;
+        let _alive = offload::here(|| process::find(record.pid, record.start_time)).ok_or_else(refuse)?;
         let path = format!("/proc/{}/ns/pid", record.pid);
-        let namespace = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        return namespace.map(Some).map_err(failed(format_args!("open {path}")));
+        let open = || rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        return offload::here(open).map(Some).map_err(failed(format_args!("open {path}")));
     }
     match config.security.pid {
         PidMode::Pod => pid_namespace(engine, sandbox).await.map(Some),

@@ -8,12 +8,23 @@ use super::{Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
 
 /// Notes how it ended. While `start` is not done, that decides.
-pub(crate) fn ended(engine: &Inner, container: &Container, mut status: ExitStatus) -> Result<(), Error> {
+pub(crate) fn ended(engine: &Inner, container: &Container, status: ExitStatus) -> Result<(), Error> {
+    let status = give_up_custody(engine, container, status);
+    record(engine, container, status)
+}
+
+/// Lets go of what an ended container needs no more. Returns its status with the exit code, where this process has it.
+pub(crate) fn give_up_custody(engine: &Inner, container: &Container, mut status: ExitStatus) -> ExitStatus {
     if status.code.is_none() {
         let custody = engine.monitor.custody();
         status.code = reaped(container, || custody.of_pidfd(container.id(), |pidfd| process::reap(pidfd)).flatten());
     }
     engine.monitor.custody().exited(container.id(), &status);
+    status
+}
+
+/// The second half of [`ended`]: waits for the tmpfs.
+pub(crate) fn record(engine: &Inner, container: &Container, status: ExitStatus) -> Result<(), Error> {
     container.update(&engine.records, |record| match record.phase {
         ContainerPhase::Exited => false,
         // Whoever makes or starts it says first how that went.

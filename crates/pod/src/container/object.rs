@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use crate::{
     Error,
     engine::Inner,
     error::failed,
+    making::Making,
     state::{Kind, Records},
     timeline::Timeline,
 };
@@ -144,6 +145,7 @@ pub(crate) struct Container {
     pub(crate) metadata: ContainerMetadata,
     /// Held by create, start, stop, remove and update.
     pub(crate) busy: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) making: Making,
     /// Its stop signal was sent: those who stop it again only wait.
     pub(crate) asked: AtomicBool,
     /// How many of its processes the OOM killer had ended, when somebody asked.
@@ -161,6 +163,7 @@ impl Container {
         Self {
             metadata,
             busy: Arc::default(),
+            making: Making::default(),
             asked: AtomicBool::new(false),
             oom_kills: AtomicU64::new(0),
             reaped: Mutex::new(None),
@@ -189,13 +192,21 @@ impl Container {
         self.record.subscribe()
     }
 
+    /// To change the record: who has it may be waiting for the tmpfs.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        match self.writing.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => offload::here(|| self.writing.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
     /// Changes the record where `change` says so: on the tmpfs first, then for all to see.
     pub(crate) fn update(
         &self,
         records: &Records,
         change: impl FnOnce(&mut ContainerRecord) -> bool,
     ) -> Result<(), Error> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         let before = record.phase;
         if !change(&mut record) {
@@ -221,7 +232,7 @@ impl Container {
 
     /// Where the operation stands; not worth a write.
     pub(crate) fn stage(&self, stage: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         record.enter(stage);
         self.record.send_replace(Arc::new(record));
@@ -229,7 +240,7 @@ impl Container {
 
     /// The same, for one that is being ended: what its end says stays.
     pub(crate) fn stopping(&self, stage: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         if record.phase != ContainerPhase::Exited {
             record.enter(stage);
@@ -239,7 +250,7 @@ impl Container {
 
     /// Something that was a part of the present stage; not worth a write either.
     pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = ContainerRecord::clone(&self.record.borrow());
         record.timeline.part(name, began, ended, failure);
         self.record.send_replace(Arc::new(record));
@@ -248,7 +259,7 @@ impl Container {
     /// Takes who it is from its specification, for lists; not worth a write.
     pub(crate) fn find_user(&self, records: &Records) {
         if let Ok(process) = self.process(records) {
-            let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = self.turn();
             let mut record = ContainerRecord::clone(&self.record.borrow());
             record.user = Some(process.user.clone());
             self.record.send_replace(Arc::new(record));
@@ -305,7 +316,7 @@ impl Container {
 
     /// Its operation runs: nobody knows its id yet.
     pub(crate) fn is_making(&self) -> bool {
-        self.record.borrow().phase == ContainerPhase::Creating && self.busy.try_lock().is_err()
+        self.making.is_under_way() && self.record.borrow().phase == ContainerPhase::Creating
     }
 
     pub(crate) fn state(&self) -> ContainerState {

@@ -38,7 +38,12 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
 
 /// What stands behind it, then its record. Every step is idempotent; for whoever has its lock.
 pub(crate) async fn take_away(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
-    take_all(engine, container).await.inspect_err(|_| engine.unfinished.store(true, Ordering::Relaxed))?;
+    take_all(engine, container).await.inspect_err(|_| {
+        // Others are removed again by those who want them gone.
+        if container.record().phase == ContainerPhase::Creating {
+            engine.unfinished.store(true, Ordering::Relaxed);
+        }
+    })?;
     engine.forget_container(container);
     Ok(())
 }

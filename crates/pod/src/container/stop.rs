@@ -49,7 +49,7 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
     let pid = container.record().pid;
     container.stopping(&format!("stop: signal {signal} sent, {} s to end", grace.as_secs()));
     // A process that is gone hears as well as any: the signal then does no harm.
-    let hears = || process::hears(pid, signal).unwrap_or(true);
+    let hears = || offload::here(|| process::hears(pid, signal)).unwrap_or(true);
     let heard = hears();
     // A signal that could not be sent is sent by the next stop.
     let send = || async {

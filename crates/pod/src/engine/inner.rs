@@ -142,7 +142,7 @@ impl Inner {
         let path = self.cgroup_of(sandbox);
         let told = format!("make cgroup {path}");
         let path = GroupPath::parse(&path).map_err(failed(&told))?;
-        offload::here(|| Group::create(&self.trees, &path, &limits)).map(drop).map_err(failed(told))
+        Group::create(&self.trees, &path, &limits).map(drop).map_err(failed(told))
     }
 
     /// Of a pod that has one of its own; one that is not there is fine.

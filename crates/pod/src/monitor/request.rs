@@ -195,7 +195,7 @@ impl Monitor {
     pub(crate) async fn reopen_log(&self, container: &str, log: OwnedFd) -> Result<(), Error> {
         let request = || Request::ReopenLog { container: container.to_owned() };
         self.repeat(request, || Ok(Attachments::new().with(Role::Log, duplicate(&log)?))).await?;
-        self.custody().replace(container, Role::Log, Some(log_file::place(&log)?));
+        self.custody().replace(container, Role::Log, Some(offload::here(|| log_file::place(&log))?));
         Ok(())
     }
 

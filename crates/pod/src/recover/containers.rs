@@ -74,9 +74,9 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inven
 /// As a task: what hangs in the kernel must not keep the daemon from its start.
 fn take_back(engine: &Arc<Inner>, container: &Arc<Container>) -> JoinHandle<()> {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
-    let alone = Arc::clone(&container.busy).try_lock_owned();
+    let (alone, making) = (Arc::clone(&container.busy).try_lock_owned(), container.making.begin());
     offload::spawn(async move {
-        let _alone = alone;
+        let (_alone, _making) = (alone, making);
         if let Err(error) = take_away(&engine, &container).await {
             tracing::warn!("take back container {}: {error}", container.id());
         }

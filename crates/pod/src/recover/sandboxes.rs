@@ -88,9 +88,9 @@ pub(super) async fn restore(engine: &Arc<Inner>, found: &mut Inventory) -> Vec<J
 /// As a task: a plugin that sleeps must not keep the daemon from its start.
 fn take_back(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
     let (engine, sandbox) = (Arc::clone(engine), Arc::clone(sandbox));
-    let alone = Arc::clone(&sandbox.gate).try_write_owned();
+    let (alone, making) = (Arc::clone(&sandbox.gate).try_write_owned(), sandbox.making.begin());
     offload::spawn(async move {
-        let _alone = alone;
+        let (_alone, _making) = (alone, making);
         if let Err(error) = teardown(&engine, &sandbox).await {
             tracing::warn!("take back pod {}: {error}", sandbox.id());
         }

@@ -223,7 +223,7 @@ async fn init_has_ended(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
     let Some(pidfd) = custody.of_pidfd(sandbox, OwnedFd::try_clone) else { return Ok(false) };
     let pidfd = pidfd.map_err(failed("duplicate a pidfd"))?;
     if !process::has_ended(&pidfd) {
-        if !process::is_ending(pid) {
+        if !offload::here(|| process::is_ending(pid)) {
             return Ok(false);
         }
         let ended = tokio::time::timeout(INIT_END, process::ended(&pidfd)).await;
@@ -235,9 +235,11 @@ async fn init_has_ended(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
 /// Of an init that an earlier daemon had started.
 fn running_init(engine: &Inner, sandbox: &str) -> Option<OwnedFd> {
     let (pid, start_time) = engine.monitor.custody().process(sandbox, &HoldingState::PodInit)?;
-    let _alive = process::find(pid, start_time)?;
-    let path = format!("/proc/{pid}/ns/pid");
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    offload::here(|| {
+        let _alive = process::find(pid, start_time)?;
+        let path = format!("/proc/{pid}/ns/pid");
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    })
 }
 
 /// The cgroup of the pod's init.

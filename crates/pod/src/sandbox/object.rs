@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use network::Attachment;
@@ -14,6 +14,7 @@ use super::{SandboxConfig, SandboxState, SandboxStatus};
 use crate::{
     Error,
     engine::Inner,
+    making::Making,
     state::{Kind, Records},
     timeline::Timeline,
 };
@@ -33,6 +34,13 @@ pub(crate) enum SandboxPhase {
     Networked,
     Ready,
     Stopped,
+}
+
+impl SandboxPhase {
+    /// It was never ready.
+    pub(crate) fn is_early(self) -> bool {
+        matches!(self, Self::Reserved | Self::Networked)
+    }
 }
 
 /// `status.json`.
@@ -85,6 +93,7 @@ pub(crate) struct Sandbox {
     pub(crate) metadata: SandboxMetadata,
     /// Read by whoever makes a container in it, written by run, stop and remove.
     pub(crate) gate: Arc<tokio::sync::RwLock<()>>,
+    pub(crate) making: Making,
     /// The pod's PID namespace, once its init runs.
     pub(crate) pid: tokio::sync::Mutex<Option<OwnedFd>>,
     /// Whoever makes it shall give up.
@@ -98,6 +107,7 @@ impl Sandbox {
         Self {
             metadata,
             gate: Arc::default(),
+            making: Making::default(),
             pid: tokio::sync::Mutex::new(None),
             cancelled: watch::Sender::new(false),
             record: watch::Sender::new(Arc::new(record)),
@@ -118,9 +128,17 @@ impl Sandbox {
         self.record.borrow().clone()
     }
 
+    /// To change the record: who has it may be waiting for the tmpfs.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        match self.writing.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => offload::here(|| self.writing.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
     /// Changes the record: on the tmpfs first, then for all to see.
     pub(crate) fn update(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) -> Result<(), Error> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         let before = record.phase;
         change(&mut record);
@@ -135,7 +153,7 @@ impl Sandbox {
 
     /// Where the operation stands; not worth a write.
     pub(crate) fn stage(&self, stage: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.enter(stage);
         self.record.send_replace(Arc::new(record));
@@ -143,7 +161,7 @@ impl Sandbox {
 
     /// Something that was a part of the present stage; not worth a write either.
     pub(crate) fn part(&self, name: String, began: u64, ended: u64, failure: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.timeline.part(name, began, ended, failure);
         self.record.send_replace(Arc::new(record));
@@ -151,7 +169,7 @@ impl Sandbox {
 
     /// The present stage failed; it may be tried again.
     pub(crate) fn failed(&self, why: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         record.timeline.fail(why);
         record.stage = format!("{}: {why}", record.stage.split(": ").next().unwrap_or_default());
@@ -172,7 +190,7 @@ impl Sandbox {
     /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it is
     /// found out again.
     pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());
         let before = record.phase;
         change(&mut record);
@@ -203,8 +221,7 @@ impl Sandbox {
 
     /// Its operation runs: nobody knows its id yet.
     pub(crate) fn is_making(&self) -> bool {
-        let making = matches!(self.record.borrow().phase, SandboxPhase::Reserved | SandboxPhase::Networked);
-        making && self.gate.try_read().is_err()
+        self.making.is_under_way() && self.record.borrow().phase.is_early()
     }
 
     pub(crate) fn is_ready(&self) -> bool {

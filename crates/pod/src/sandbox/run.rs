@@ -16,6 +16,7 @@ use crate::{
     engine::{Inner, blocking},
     error::failed,
     failpoint, identifier,
+    making::Maker,
     names::Claim,
     state::Kind,
     undo::with_undo,
@@ -77,6 +78,7 @@ struct Reserved<'a> {
     hostname: String,
     /// Stop and remove wait until it is ready or gone.
     _alone: OwnedRwLockWriteGuard<()>,
+    _making: Maker,
 }
 
 /// Namespaces, files and network are there.
@@ -90,9 +92,10 @@ impl<'a> Reserved<'a> {
         let hostname = hostname(&metadata.config);
         let sandbox = Arc::new(Sandbox::new(metadata, record));
         let alone = Arc::clone(&sandbox.gate).try_write_owned().map_err(failed("lock a new sandbox"))?;
+        let making = sandbox.making.begin();
         engine.insert_sandbox(Arc::clone(&sandbox));
         failpoint::reach("sandbox.reserved");
-        Ok(Self { engine, sandbox, hostname, _alone: alone })
+        Ok(Self { engine, sandbox, hostname, _alone: alone, _making: making })
     }
 
     async fn network(self) -> Result<Networked<'a>, Error> {

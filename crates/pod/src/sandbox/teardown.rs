@@ -49,9 +49,14 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
     undo.finish().inspect_err(|error| sandbox.failed(&error.message))
 }
 
-/// Everything, with the record. What fails is tried again by the reconciler: the record stays for it.
+/// Everything, with the record. The reconciler tries it again with a pod that was never ready, callers with others: the record
+/// stays for it.
 pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
-    remove(engine, sandbox).await.inspect_err(|_| engine.unfinished.store(true, Ordering::Relaxed))?;
+    remove(engine, sandbox).await.inspect_err(|_| {
+        if sandbox.record().phase.is_early() {
+            engine.unfinished.store(true, Ordering::Relaxed);
+        }
+    })?;
     engine.forget_sandbox(sandbox);
     if engine.sandboxes().is_empty() {
         reconcile::when_idle(engine);

@@ -100,8 +100,9 @@ impl Records {
             let beside = path.with_extension("new");
             // Environments hold secrets, and the folder may be passed through by everyone.
             let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            file.write_all(&text)?;
-            fs::rename(&beside, &path)
+            let written = file.write_all(&text).and_then(|()| fs::rename(&beside, &path));
+            // On a full tmpfs it would hold what others need.
+            written.inspect_err(|_| drop(fs::remove_file(&beside)))
         };
         offload::here(wrap).map_err(failed(format_args!("write {}", path.display())))
     }

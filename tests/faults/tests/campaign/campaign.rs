@@ -119,6 +119,8 @@ impl Campaign {
             begin.elapsed().as_secs()
         );
         assert!(report.points + report.missed > 0, "no point was run");
+        // Which thread makes a call is chance, but not that most are reached.
+        assert!(self.given.len() < 2 || report.missed < report.points, "{} were not reached", report.missed);
         assert!(report.faults.is_empty(), "seed {}:\n{}", self.seed, report.faults.join("\n"));
     }
 

@@ -1,6 +1,10 @@
 //! Paths of /proc and /sys that tell too much, or change the node.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
 
@@ -16,8 +20,7 @@ const THROTTLE: &str = "thermal_throttle";
 pub(super) fn masked(security: &Security) -> Vec<String> {
     let mut paths = choose(security, &security.masked_paths, &DEFAULT_MASKED_PATHS);
     if !paths.is_empty() {
-        let more = throttle_counters(Path::new(PROCESSORS));
-        paths.extend(more);
+        paths.extend(throttle_counters_now(Path::new(PROCESSORS)));
         let mut seen = std::collections::HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
     }
@@ -33,6 +36,18 @@ fn choose(security: &Security, given: &Option<Vec<String>>, default: &[&str]) ->
         _ if security.privileged => Vec::new(),
         None => default.iter().map(|path| (*path).to_owned()).collect(),
         Some(given) => given.clone(),
+    }
+}
+
+/// [`throttle_counters`], looked for again when processors went or came.
+fn throttle_counters_now(processors: &Path) -> Vec<String> {
+    /// The list of processors, and what was found with it.
+    static LAST: Mutex<Option<(Vec<u8>, Vec<String>)>> = Mutex::new(None);
+    let Ok(online) = fs::read(processors.join("online")) else { return throttle_counters(processors) };
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*last {
+        Some((then, counters)) if *then == online => counters.clone(),
+        _ => last.insert((online, throttle_counters(processors))).1.clone(),
     }
 }
 
