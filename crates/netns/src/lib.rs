@@ -45,5 +45,5 @@ pub use error::Error;
 pub use identity::{Identity, NsId};
 pub use namespace::Namespace;
 pub use pin::PinDir;
-pub use pod::{PodNamespaces, create_ipc, create_uts};
+pub use pod::{IpcAndUts, PodNamespaces, create_ipc, create_uts};
 pub use pool::{Pool, PoolFigures};

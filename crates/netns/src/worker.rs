@@ -55,20 +55,36 @@ impl Home {
 
 /// Runs `work` on a visitor and brings the visitor home; the calling thread waits and moves nowhere.
 pub(crate) fn visit<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    begin(work)?.finish()
+}
+
+/// Work that a visitor does meanwhile.
+#[derive(Debug)]
+pub(crate) struct Visit<T>(mpsc::Receiver<std::thread::Result<T>>);
+
+impl<T> Visit<T> {
+    /// Waits for it.
+    pub(crate) fn finish(self) -> Result<T, Error> {
+        match self.0.recv() {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => Err(Error::Panicked(message(panic.as_ref()))),
+            Err(_) => Err(Error::kernel("visit", "namespace", io::Error::other("the thread ended before its work"))),
+        }
+    }
+}
+
+/// Has a visitor do `work`, and does not wait for it.
+pub(crate) fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<Visit<T>, Error> {
     let (answer, result) = mpsc::sync_channel(1);
     let job: Job = Box::new(move |home| {
         let outcome = catch_unwind(AssertUnwindSafe(work));
         let stay = home.go();
-        // The caller waits for this; where it does not, it has panicked and needs no answer.
+        // A caller that does not wait needs no answer.
         let _ = answer.send(outcome);
         stay
     });
     give(job)?;
-    match result.recv() {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(panic)) => Err(Error::Panicked(message(panic.as_ref()))),
-        Err(_) => Err(Error::kernel("visit", "namespace", io::Error::other("the thread ended before its work"))),
-    }
+    Ok(Visit(result))
 }
 
 fn give(mut job: Job) -> Result<(), Error> {

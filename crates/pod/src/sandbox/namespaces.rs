@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use image::{IdMap, IdRange};
 use monitor_api::{HoldingState, MakeNamespaces, UserMappings};
-use netns::{create_ipc, create_uts};
+use netns::IpcAndUts;
 use oci::NamespaceType;
 use rustix::{
     fd::OwnedFd,
@@ -106,18 +106,23 @@ pub(crate) async fn make_owned(
 /// Makes what the pod has of its own, but for what its user namespace owns. Blocks for some 100 µs.
 pub(crate) fn make_shared(config: &SandboxConfig, hostname: &str, owned: Owned) -> Result<Vec<OwnedFd>, Error> {
     let Owned { mut user, mut ipc, mut uts, .. } = owned;
-    let mut make = |shared: Shared| match shared {
+    let wanted = Shared::of(config);
+    let told = || failed("make IPC and UTS namespaces");
+    let new_uts = (wanted.contains(&Shared::Uts) && uts.is_none()).then_some(hostname);
+    let begun = IpcAndUts::begin(wanted.contains(&Shared::Ipc) && ipc.is_none(), new_uts).map_err(told())?;
+    // Meanwhile.
+    let mut shm = wanted.contains(&Shared::Shm).then(|| make_shm(root_of(config))).transpose()?;
+    let mut files = wanted.contains(&Shared::Files).then(files::make).transpose()?;
+    let new = begun.finish().map_err(told())?;
+    (ipc, uts) = (ipc.or(new.0), uts.or(new.1));
+    let mut made = |shared: Shared| match shared {
         Shared::User => user.take().ok_or_else(|| Error::internal("the monitor made no user namespace")),
-        Shared::Uts if uts.is_some() => uts.take().ok_or_else(|| Error::internal("no UTS namespace")),
-        Shared::Ipc if ipc.is_some() => ipc.take().ok_or_else(|| Error::internal("no IPC namespace")),
-        Shared::Uts => {
-            create_uts(hostname, None).map_err(failed(format_args!("make a UTS namespace for host name {hostname:?}")))
-        }
-        Shared::Ipc => create_ipc().map_err(failed("make an IPC namespace")),
-        Shared::Shm => make_shm(root_of(config)),
-        Shared::Files => files::make(),
+        Shared::Uts => uts.take().ok_or_else(|| Error::internal("no UTS namespace")),
+        Shared::Ipc => ipc.take().ok_or_else(|| Error::internal("no IPC namespace")),
+        Shared::Shm => shm.take().ok_or_else(|| Error::internal("no tmpfs for /dev/shm")),
+        Shared::Files => files.take().ok_or_else(|| Error::internal("no tmpfs for files")),
     };
-    Shared::of(config).into_iter().map(&mut make).collect()
+    wanted.into_iter().map(&mut made).collect()
 }
 
 /// What root of the pod is on the node: user and group.
