@@ -150,6 +150,8 @@ fn dropped(style: &Style, lines: u64) -> String {
 
 /// What the standard library ends with.
 const PANIC_CODE: i32 = 101;
+/// Where the async runtime panics when it cannot wake a worker: the tasks that waited for that would wait for ever.
+const IO_DRIVER: &str = "/runtime/io/driver.rs";
 
 /// A panic is a line like any other: the default hook would block on standard error.
 fn report_panics(style: Arc<Style>, queue: Queue) {
@@ -158,8 +160,10 @@ fn report_panics(style: Arc<Style>, queue: Queue) {
         let name = Value::from(thread.name().unwrap_or("unnamed"));
         queue.push(of_the_log(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
         queue.flush(PANIC_LINES);
-        if thread.name() == Some("main") {
-            // Nothing goes on without it, and its unwinding may wait forever: for threads of a runtime that was not made.
+        // Nothing goes on without the main thread, and its unwinding may wait forever: for threads of a runtime that was not made.
+        let is_fatal =
+            thread.name() == Some("main") || panic.location().is_some_and(|at| at.file().ends_with(IO_DRIVER));
+        if is_fatal {
             std::process::exit(PANIC_CODE);
         }
     }));
