@@ -125,7 +125,10 @@ pub fn create_uts(hostname: &str, domainname: Option<&str>) -> Result<OwnedFd, E
 
 /// IPC and UTS namespaces that are being made.
 #[derive(Debug)]
-pub struct IpcAndUts(Visit<Result<(Option<OwnedFd>, Option<OwnedFd>), Error>>);
+pub struct IpcAndUts(Option<Visit<Result<Pair, Error>>>);
+
+/// IPC and UTS namespace.
+type Pair = (Option<OwnedFd>, Option<OwnedFd>);
 
 impl IpcAndUts {
     /// Begins to make an IPC namespace where asked, and a UTS namespace where there is a host name, on a helper thread.
@@ -133,20 +136,23 @@ impl IpcAndUts {
     /// # Errors
     /// When no thread can be started.
     pub fn begin(ipc: bool, hostname: Option<&str>) -> Result<Self, Error> {
+        if !ipc && hostname.is_none() {
+            return Ok(Self(None));
+        }
         let hostname = hostname.map(str::to_owned);
         let make = move || {
             let uts = hostname.map(|name| make_uts(&name, None)).transpose()?;
             Ok((ipc.then(make_ipc).transpose()?, uts))
         };
-        worker::begin(make).map(Self)
+        worker::begin(make).map(|visit| Self(Some(visit)))
     }
 
     /// Waits for them.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for a host name over 64 bytes.
-    pub fn finish(self) -> Result<(Option<OwnedFd>, Option<OwnedFd>), Error> {
-        self.0.finish()?
+    pub fn finish(self) -> Result<Pair, Error> {
+        self.0.map_or(Ok(Ok((None, None))), Visit::finish)?
     }
 }
 

@@ -6,7 +6,12 @@
 //! The chain's elements run in order. Those done here run together on one blocking thread; a program runs on its own, so a
 //! slow plugin holds up no other pod. On failure everything is undone, from the record, as [`detach`](crate::detach) does.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use tracing::Instrument;
@@ -23,6 +28,8 @@ use crate::{
 
 /// Why an element cannot go on: its result is not there though the chain says so.
 const NO_RESULT: &str = "no element before it has a result";
+/// How long the configuration may take to be read.
+const LOOK: Duration = Duration::from_secs(30);
 
 impl Network {
     /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the conventional path that
@@ -39,19 +46,11 @@ impl Network {
     ) -> Result<Attachment, Error> {
         valid_sandbox(&pod.sandbox)?;
         let inner = Arc::clone(&self.inner);
-        let look = || {
-            let (here, leaving) = (inner.ledger.is_here(&pod.sandbox)?, inner.ledger.is_leaving(&pod.sandbox)?);
-            Ok::<_, Error>((inner.chain()?, here, leaving))
-        };
-        // What a directory that hangs costs is bounded.
-        let places = inner.looks.acquire().await;
-        let places = places.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), std::io::Error::other(e)))?;
-        let (mut chain, mut here, mut leaving) = offload::here(look)?;
+        let (mut chain, mut here, mut leaving) = look(&inner, &pod.sandbox).await?;
         if leaving {
             inner.settle().await;
-            (chain, here, leaving) = offload::here(look)?;
+            (chain, here, leaving) = look(&inner, &pod.sandbox).await?;
         }
-        drop(places);
         if here || leaving || !lock(&inner.session).insert(pod.sandbox.clone()) {
             return Err(Error::Attached(pod.sandbox.clone()));
         }
@@ -80,7 +79,27 @@ impl Network {
         if !matches!(&finished, Ok(Ok(_))) {
             figures.attach_failed.add(1);
         }
-        finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), std::io::Error::other(e)))?
+        finished.map_err(|e| Error::kernel("attach", pod.sandbox.clone(), io::Error::other(e)))?
+    }
+}
+
+/// The network that is configured, and whether a pod is attached or leaving. The configuration may be on a disk that hangs: that
+/// costs few threads, and its caller an error in the end.
+async fn look(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bool, bool), Error> {
+    let failed = |cause| Error::kernel("read", "the network's configuration", cause);
+    let (of, id) = (Arc::clone(inner), sandbox.to_owned());
+    let read = async move {
+        let place = Arc::clone(&of.looks).acquire_owned().await.map_err(io::Error::other)?;
+        let look = move || {
+            let _place = place;
+            let (here, leaving) = (of.ledger.is_here(&id)?, of.ledger.is_leaving(&id)?);
+            Ok((of.chain()?, here, leaving))
+        };
+        offload::blocking(look).await.map_err(io::Error::other)
+    };
+    match tokio::time::timeout(LOOK, read).await {
+        Ok(looked) => looked.map_err(failed)?,
+        Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
     }
 }
 
@@ -180,9 +199,9 @@ impl Run {
             let outcome = step.run(elements, previous, &mut record);
             (record, outcome)
         };
-        let done = tokio::task::spawn_blocking(work).await;
+        let done = offload::blocking(work).await;
         let (record, outcome) =
-            done.map_err(|e| Error::kernel("attach", &self.record.pod.sandbox, std::io::Error::other(e)))?;
+            done.map_err(|e| Error::kernel("attach", &self.record.pod.sandbox, io::Error::other(e)))?;
         self.record = record;
         outcome
     }

@@ -105,7 +105,7 @@ async fn undo_once(inner: &Arc<Inner>, sandbox: &str, begun: Option<&Record>) ->
         if record.result.is_none() && chain.plugins().next().is_some() {
             // A daemon that was killed left its plugin running: what that made after its DEL would be nobody's.
             let id = sandbox.to_owned();
-            let _ = tokio::task::spawn_blocking(move || end_all_of(&id)).await;
+            let _ = offload::blocking(move || end_all_of(&id)).await;
         }
         delete(inner, &chain, record).await?;
     }

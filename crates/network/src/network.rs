@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     /// Something could not be undone.
     pub(crate) unfinished: AtomicBool,
     /// Who looks for the configuration, which may be on a disk that hangs.
-    pub(crate) looks: Semaphore,
+    pub(crate) looks: Arc<Semaphore>,
     /// Held as long as we are: the state belongs to one daemon.
     _lock: File,
 }
@@ -118,7 +118,7 @@ impl Network {
             turns: Turns::default(),
             unwell: Mutex::default(),
             unfinished: AtomicBool::new(false),
-            looks: Semaphore::new(LOOKS),
+            looks: Arc::new(Semaphore::new(LOOKS)),
             ends: Mutex::new(NodeEnds::open()?),
             state,
             _lock: owned,
@@ -263,7 +263,7 @@ impl Inner {
     pub(crate) async fn settle(&self) {
         let wait = self.removal.settle();
         // It fails only where the runtime ends, and then nobody waits.
-        let _ = tokio::task::spawn_blocking(wait).await;
+        let _ = offload::blocking(wait).await;
     }
 
     /// Elements that are done here, of a chain.

@@ -48,7 +48,7 @@ impl Network {
         undone.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().for_each(&mut tried);
         inner.settle().await;
         let (theirs, alive) = (Arc::clone(inner), living.clone());
-        let swept = tokio::task::spawn_blocking(move || theirs.sweep(&alive)).await;
+        let swept = offload::blocking(move || theirs.sweep(&alive)).await;
         tried(swept.unwrap_or_else(|e| Err(Error::kernel("reconcile", "network", std::io::Error::other(e)))));
         inner.settle().await;
         tried(inner.ask_plugins(living).await);
@@ -78,7 +78,7 @@ impl Network {
             inner.firewall.delete()?;
             bridge::restore_forwarding(&inner.state)
         };
-        let done = tokio::task::spawn_blocking(work).await;
+        let done = offload::blocking(work).await;
         done.map_err(|e| Error::kernel("remove", "network", std::io::Error::other(e)))?
     }
 }

@@ -46,8 +46,8 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     spawn_blocking(|| allowed(work))
 }
 
-/// Runs a function within a task that nearly always returns within microseconds, and may block. Without effect on a runtime
-/// of a single thread, and where blocking is allowed already.
+/// Runs a function within a task that nearly always returns within microseconds, and may block: it holds the worker until it
+/// returns. Without effect on a runtime of a single thread, and where blocking is allowed already.
 pub fn here<T>(work: impl FnOnce() -> T) -> T {
     let Some(runtime) = runtime_to_protect() else { return work() };
     match Blocking::begin(&runtime) {
@@ -56,9 +56,10 @@ pub fn here<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has another thread run the worker's other tasks from now on. Where none can be started, they wait: the worker takes them up
+/// Runs a function within a task that may block for long, or makes many calls: another thread runs the worker's other tasks
+/// from now on. Without effect where [`here`] is. Where none can be started, they wait: the worker takes them up
 /// again, since tokio queues it before it starts the thread.
-fn hand_over<T>(work: impl FnOnce() -> T) -> T {
+pub fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     if runtime_to_protect().is_none() {
         return work();
     }

@@ -57,7 +57,11 @@ async fn calls_that_block_delay_neither_the_tasks_woken_before_nor_others() {
 /// What polled the driver runs the task that it woke; all other workers sleep.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_blocks_does_not_keep_the_io_driver() {
-    for _ in 0..20 {
+    for round in 0..20 {
+        if round == 10 {
+            // What watches sleeps by now.
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
         let (mut first, mut other) = (Stream::pair().expect("pair"), Stream::pair().expect("pair"));
         let (release, released) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel();
@@ -118,6 +122,17 @@ async fn the_last_worker_is_handed_over() {
     for task in blocked {
         task.await.expect("no panic");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_leaves_nothing_allowed_or_counted() {
+    for _ in 0..4 {
+        let panicked = tokio::spawn(async { here(|| panic!("of the test")) }).await;
+        assert!(panicked.is_err());
+        tokio::spawn(async { assert!(!MAY_BLOCK.get()) }).await.expect("as before");
+    }
+    let counted = Blocking::begin(&Handle::current());
+    assert!(counted.is_some(), "one of two workers may be blocked");
 }
 
 #[tokio::test]

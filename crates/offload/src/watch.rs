@@ -7,6 +7,7 @@
 //! |---|---|
 //! | the task that it woke last, which no other worker can take | by others: an empty task takes its place before the call |
 //! | its other tasks | by a worker that looks for some |
+//! | tasks that used up their turn (tokio's budget) and wait for its next one | by nobody |
 //! | the I/O and time drivers, if it polled them last and all others sleep | by a worker that is woken after [`PATIENCE`] |
 //!
 //! One worker of a runtime is always left: what would block the last one is handed over.
@@ -66,9 +67,10 @@ impl Blocking {
         let number = calls.begun;
         calls.now.push(Call { number, began: Instant::now(), runtime: runtime.clone() });
         drop(calls);
+        let counted = Self(number);
         // The task that was woken last gives way to one woken later: others can take it now.
         runtime.spawn(async {});
-        Some(Self(number))
+        Some(counted)
     }
 }
 
@@ -106,6 +108,14 @@ fn lock() -> MutexGuard<'static, Calls> {
 /// Wakes a worker of each runtime that has one blocked for longer than [`PATIENCE`]: it polls the drivers, and takes tasks of
 /// those that are blocked.
 fn look() {
+    /// Another thread is started where this one ends.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            lock().watch = Watch::NotStarted;
+        }
+    }
+    let _end = End;
     let (mut seen, mut since) = (0, Instant::now());
     loop {
         thread::sleep(PATIENCE);

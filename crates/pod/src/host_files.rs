@@ -281,7 +281,7 @@ impl HostFiles {
         let (done, mut outcome) = oneshot::channel();
         let (end, span) =
             (End { shared: Arc::clone(shared), progress: Arc::clone(&progress) }, tracing::Span::current());
-        tokio::task::spawn_blocking(move || {
+        offload::blocking(move || {
             let end = end;
             // Its caller may have given up.
             let _ = done.send(span.in_scope(|| work(&end.progress)));

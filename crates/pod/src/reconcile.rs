@@ -127,8 +127,9 @@ async fn unfinished_container(engine: &Arc<Inner>, container: &Arc<Container>) {
         return;
     }
     let Ok(_alone) = container.busy.try_lock() else {
-        // Its operation may fail yet.
-        return engine.unfinished.store(true, Ordering::Relaxed);
+        // One that is being made reports by itself that it could not be undone.
+        engine.unfinished.fetch_or(!container.making.is_under_way(), Ordering::Relaxed);
+        return;
     };
     // Its operation may have succeeded since.
     if is_early() {
@@ -145,7 +146,8 @@ async fn unfinished_sandbox(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
         return;
     }
     let Ok(_alone) = sandbox.gate.try_write() else {
-        return engine.unfinished.store(true, Ordering::Relaxed);
+        engine.unfinished.fetch_or(!sandbox.making.is_under_way(), Ordering::Relaxed);
+        return;
     };
     if is_left() {
         warn(&format!("pod {}", sandbox.id()), teardown(engine, sandbox).await);
@@ -180,8 +182,13 @@ async fn networks(engine: &Arc<Inner>) {
 }
 
 async fn snapshots(engine: &Arc<Inner>) {
-    let of = Arc::clone(engine);
+    if engine.sweeps.swap(true, Ordering::AcqRel) {
+        // The disk has not answered the one before.
+        return;
+    }
+    let of = Sweep(Arc::clone(engine));
     let outcome = engine.images.disk().run_long(move || {
+        let of = &of.0;
         let there = of.images.snapshots();
         let owners: HashSet<String> = of.containers().iter().map(|container| container.id().to_owned()).collect();
         for key in there.into_iter().filter(|key| !owners.contains(key)) {
@@ -189,9 +196,21 @@ async fn snapshots(engine: &Arc<Inner>) {
         }
         Ok::<_, Error>(())
     });
-    // It goes on where nobody waits for it.
-    if let Ok(outcome) = tokio::time::timeout(LAYERS, outcome).await {
-        warn("writable layers", outcome);
+    match tokio::time::timeout(LAYERS, outcome).await {
+        Ok(outcome) => warn("writable layers", outcome),
+        Err(_) => tracing::warn!(
+            "remove writable layers, which nobody owns: the disk has not answered for {} s",
+            LAYERS.as_secs()
+        ),
+    }
+}
+
+/// Removing writable layers, until it ended or nobody will begin it.
+struct Sweep(Arc<Inner>);
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        self.0.sweeps.store(false, Ordering::Release);
     }
 }
 

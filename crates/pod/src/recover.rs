@@ -15,7 +15,7 @@ use monitor_api::{Event, ExitStatus};
 use oci::Rlimit;
 use rustix::process::{Resource, getpid, set_child_subreaper, setrlimit};
 use syscall::resource_limit;
-use tokio::sync::{RwLock, mpsc};
+use tokio::sync::{RwLock, Semaphore, mpsc};
 
 use crate::{
     Config, Error,
@@ -37,6 +37,8 @@ use crate::{
     stats::Sampler,
 };
 
+/// How many ends of containers are recorded at once.
+const ENDS: usize = 16;
 /// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are served.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -90,6 +92,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         pulls: Pulls::default(),
         stats: Sampler::default(),
         unfinished: AtomicBool::new(false),
+        sweeps: AtomicBool::new(false),
         making: RwLock::new(()),
         sandboxes: Mutex::new(BTreeMap::new()),
         containers: Mutex::new(BTreeMap::new()),
@@ -138,11 +141,12 @@ async fn drop_strangers(engine: &Inner, found: Inventory) {
 
 /// What happens outside of operations.
 async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiver<Notice>) {
+    let places = Arc::new(Semaphore::new(ENDS));
     while let Some(notice) = heard.recv().await {
         let Some(engine) = engine.upgrade() else { return };
         match notice {
             Notice::Event(Event::Exited { container, status }) => match engine.container(&container) {
-                Ok(of) => note_end(&engine, of, status),
+                Ok(of) => note_end(&engine, of, status, &places),
                 Err(_) => sandboxes::init_ended(&engine, &container),
             },
             Notice::Event(Event::LogFailed { container, message, dropped }) => {
@@ -167,11 +171,12 @@ async fn listen(engine: std::sync::Weak<Inner>, mut heard: mpsc::UnboundedReceiv
 }
 
 /// By itself: no container's end waits for the record of another's.
-fn note_end(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus) {
+fn note_end(engine: &Arc<Inner>, container: Arc<Container>, status: ExitStatus, places: &Arc<Semaphore>) {
     // Its next event may be of what is in custody.
     let status = end::give_up_custody(engine, &container, status);
-    let engine = Arc::clone(engine);
+    let (engine, places) = (Arc::clone(engine), Arc::clone(places));
     tokio::spawn(async move {
+        let _place = places.acquire().await;
         let noted = offload::here(|| end::record(&engine, &container, status));
         noted.unwrap_or_else(|error| tracing::warn!("container {} ended: {error}", container.id()));
     });

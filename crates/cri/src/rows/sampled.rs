@@ -15,6 +15,7 @@ use std::{
 use cri_proto::encoded::Row;
 use pod::{ContainerStats, Hold, SandboxStats};
 use prost::Message;
+use tokio::sync::Notify;
 
 use super::{
     Rows, field,
@@ -59,6 +60,7 @@ struct LastFilesystem {
     known: Mutex<Option<(Instant, Arc<Filesystem>)>>,
     /// Its disk is asked, and has not answered.
     asked: AtomicBool,
+    answered: Notify,
 }
 
 /// A list, and when it was asked for.
@@ -154,12 +156,20 @@ impl Sampled {
     /// Has [`Self::filesystem`] be fresh, where its disk answers: one that does not holds one thread, and nobody for long.
     async fn ask_filesystem(&self, state: &State) {
         let last = Arc::clone(&self.filesystem);
-        if last.is_fresh() || last.asked.swap(true, Ordering::AcqRel) {
+        if last.is_fresh() {
             return;
         }
-        let (images, asked) = (state.engine.images().clone(), Asked(last));
+        let answered = last.answered.notified();
+        tokio::pin!(answered);
+        answered.as_mut().enable();
+        if last.asked.swap(true, Ordering::AcqRel) {
+            let _ = tokio::time::timeout(ASK, answered).await;
+            return;
+        }
+        let (images, asked) = (state.engine.images().clone(), Asked(Arc::clone(&last)));
         let disk = images.disk().clone();
-        let ask = disk.run(move || {
+        // Not `run`: its limit is for a disk that answers nothing, and this answers from memory.
+        let ask = disk.run_long(move || {
             asked.0.set(Filesystem::of(images.root()));
             Ok::<_, pod::Error>(())
         });
@@ -227,6 +237,7 @@ struct Asked(Arc<LastFilesystem>);
 impl Drop for Asked {
     fn drop(&mut self) {
         self.0.asked.store(false, Ordering::Release);
+        self.0.answered.notify_waiters();
     }
 }
 
@@ -246,7 +257,9 @@ async fn after_each_round(state: Weak<State>) {
             return;
         }
         if round.is_ok() {
-            state.rows.sampled.ask_filesystem(&state).await;
+            if !state.rows.sampled.metrics.is_quiet() {
+                state.rows.sampled.ask_filesystem(&state).await;
+            }
             // Whoever asks next encodes what this did not.
             let _ = tokio::task::spawn_blocking(move || state.rows.sampled.make(&state)).await;
         }

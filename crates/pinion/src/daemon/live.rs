@@ -89,7 +89,7 @@ impl Live {
         let _turn = self.turn.lock().await;
         notify::reloading();
         // The files are on a disk, which may hang.
-        let (stamp, outcome) = offload::here(|| (self.source.stamp(), self.try_reload()));
+        let (stamp, outcome) = offload::hand_over(|| (self.source.stamp(), self.try_reload()));
         notify::ready();
         let mut holds = self.holds();
         holds.stamp = stamp;
@@ -124,7 +124,7 @@ impl Live {
 
     /// Reloads if a file is another than at the last attempt.
     pub(crate) async fn look_again(&self) {
-        let stamp = offload::here(|| self.source.stamp());
+        let stamp = offload::hand_over(|| self.source.stamp());
         if stamp != self.holds().stamp {
             // It is told in the log and kept.
             let _ = self.reload("a file changed").await;

@@ -80,7 +80,7 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
 /// Reloads on SIGHUP and when a file changes, for ever.
 pub(super) async fn on_request(live: Arc<Live>, mut hangup: Signal) {
     loop {
-        let mut watch = offload::here(|| Watch::of(&live.source.folders()))
+        let mut watch = offload::hand_over(|| Watch::of(&live.source.folders()))
             .inspect_err(|error| tracing::warn!("watch the configuration's folders: {error}; use SIGHUP"))
             .ok();
         // What changed before the watch stood.

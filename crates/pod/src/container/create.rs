@@ -212,8 +212,18 @@ async fn set_up(
         async move { disk.run(move || prepare::rootfs(&engine, &sandbox, &container, &image)).await }
     };
     // Neither is left alone when the other fails: what it makes is undone afterwards.
-    let (outside, rootfs) = tokio::join!(outside, rootfs);
-    let (outside, rootfs) = (outside?, rootfs?);
+    let (outside, rootfs) = match tokio::join!(outside, rootfs) {
+        (Ok(outside), Ok(rootfs)) => (outside, rootfs),
+        (Err(error), rootfs) => {
+            // Its last descriptor unmounts it.
+            let unmount = move || {
+                drop(rootfs);
+                Ok(())
+            };
+            return Err(with_undo(error, blocking(unmount).await));
+        }
+        (Ok(_), Err(error)) => return Err(error),
+    };
     let place = engine.lanes.mount().await?;
     container.stage("prepare mounts and streams");
     let prepared = {

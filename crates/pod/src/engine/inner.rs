@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     pub(crate) stats: Sampler,
     /// Something that was made could not be removed again; the reconciler retries soon.
     pub(crate) unfinished: AtomicBool,
+    /// The disk is removing writable layers that nobody owns.
+    pub(crate) sweeps: AtomicBool,
     /// Read by whoever makes something, written by who removes the group above all pods.
     pub(crate) making: RwLock<()>,
     pub(crate) sandboxes: Mutex<BTreeMap<String, Arc<Sandbox>>>,

@@ -43,7 +43,7 @@ pub(super) async fn end_left(engine: Weak<Inner>) {
         let over = over.await.unwrap_or_default();
         if !over.is_empty() {
             // Not waited for: what hangs in the kernel must not keep the others from their end.
-            tokio::task::spawn_blocking(move || over.into_iter().for_each(remove));
+            offload::blocking(move || over.into_iter().for_each(remove));
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -43,25 +43,38 @@ fn choose(security: &Security, given: &Option<Vec<String>>, default: &[&str]) ->
 fn throttle_counters_now(processors: &Path) -> Vec<String> {
     /// The list of processors, and what was found with it.
     static LAST: Mutex<Option<(Vec<u8>, Vec<String>)>> = Mutex::new(None);
-    let Ok(online) = fs::read(processors.join("online")) else { return throttle_counters(processors) };
+    let Ok(online) = fs::read(processors.join("online")) else { return throttle_counters(processors).0 };
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*last {
-        Some((then, counters)) if *then == online => counters.clone(),
-        _ => last.insert((online, throttle_counters(processors))).1.clone(),
+    if let Some((_, counters)) = last.as_ref().filter(|(then, _)| *then == online) {
+        return counters.clone();
     }
+    let (counters, is_all) = throttle_counters(processors);
+    *last = is_all.then(|| (online, counters.clone()));
+    counters
 }
 
-/// `<processors>/cpu<n>/thermal_throttle`, sorted. Few machines but virtual ones have none.
-fn throttle_counters(processors: &Path) -> Vec<String> {
+/// `<processors>/cpu<n>/thermal_throttle`, sorted, and whether that is all. Few machines but virtual ones have none.
+fn throttle_counters(processors: &Path) -> (Vec<String>, bool) {
     let is_processor = |name: &str| {
         name.strip_prefix("cpu").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     };
-    let entries = fs::read_dir(processors).into_iter().flatten().flatten();
-    let processors = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_processor));
-    let counters = processors.map(|entry| entry.path().join(THROTTLE)).filter(|path| path.exists());
-    let mut counters: Vec<String> = counters.filter_map(|path| path.to_str().map(str::to_owned)).collect();
+    let (mut counters, mut is_all) = (Vec::new(), true);
+    let entries = fs::read_dir(processors).inspect_err(|_| is_all = false).into_iter().flatten();
+    for entry in entries {
+        let Ok(entry) = entry else {
+            is_all = false;
+            continue;
+        };
+        if !entry.file_name().to_str().is_some_and(is_processor) {
+            continue;
+        }
+        let counter = entry.path().join(THROTTLE);
+        // One that cannot be asked for may be there: the path is masked where it is.
+        let is_there = counter.try_exists().inspect_err(|_| is_all = false).unwrap_or(true);
+        counters.extend(counter.to_str().filter(|_| is_there).map(str::to_owned));
+    }
     counters.sort();
-    counters
+    (counters, is_all)
 }
 
 #[cfg(test)]
@@ -76,7 +89,7 @@ mod tests {
             fs::create_dir_all(sys.path().join(directory)).expect("a directory");
         }
         let expected = ["cpu0", "cpu12"].map(|cpu| format!("{}/{cpu}/thermal_throttle", sys.path().display()));
-        assert_eq!(throttle_counters(sys.path()), expected);
-        assert!(throttle_counters(Path::new("/nonexistent")).is_empty());
+        assert_eq!(throttle_counters(sys.path()), (expected.to_vec(), true));
+        assert_eq!(throttle_counters(Path::new("/nonexistent")), (Vec::new(), false));
     }
 }
