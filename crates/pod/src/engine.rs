@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Config, ContainerConfig, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig, SandboxStatus, Session,
-    container, recover, sandbox,
+    container, health, recover, sandbox,
 };
 
 pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
@@ -65,13 +65,13 @@ impl Engine {
     /// How the engine is. Waits at most a second for parts that hang ([`crate::Silence`]), after the start some seconds.
     pub async fn status(&self) -> EngineStatus {
         let engine = &self.0;
-        let (network, description) = engine.health.network().await;
+        let ((network, description), monitor) =
+            tokio::join!(engine.health.network(), engine.monitor.welcome_within(health::RESTORED));
         let mut info = BTreeMap::new();
         info.insert("network".to_owned(), json!(description));
         info.insert("stateDir".to_owned(), json!(engine.config.state_dir));
         info.insert("dataDir".to_owned(), json!(engine.config.data_dir));
         info.insert("health".to_owned(), engine.health.info());
-        let monitor = engine.monitor.welcome();
         if let Ok(monitor) = &monitor {
             let told = json!({"pid": monitor.pid, "version": monitor.version, "contract": format!("{}.{}", monitor.major, monitor.minor)});
             info.insert("monitor".to_owned(), told);

@@ -3,6 +3,7 @@
 //! | part | checked | when it hangs |
 //! |---|---|---|
 //! | monitor | a heartbeat every 2 s | after 10 s the runtime is not ready: nothing can be started, stopped or executed |
+//! | the connection to it | on every `Status` | when it is not restored within 800 ms the runtime is not ready |
 //! | container logs | with the monitor's heartbeat | reported; the node stays ready: other containers are not concerned |
 //! | network | on every `Status`, by a thread of its own | the last answer counts for 30 s, then the network is not ready |
 //! | data disk | a written and synchronised byte every 10 s, by a thread of its own | reported; the node stays ready: containers run, start and stop without it |
@@ -26,8 +27,11 @@ use disk::DataDisk;
 use heartbeat::Heartbeat;
 use probe::Probe;
 
-/// How long `Status` waits for the network to be checked again, and for the first answer.
+/// How long `Status` waits for a connection to the monitor that is being restored.
+pub(crate) const RESTORED: Duration = Duration::from_millis(800);
+/// How long it waits for the network to be checked again.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long it waits for the first answer about the network.
 const FIRST: Duration = Duration::from_secs(5);
 /// How long the last answer about the network counts.
 const NETWORK_MAX: Duration = Duration::from_secs(30);

@@ -265,4 +265,4 @@ pub(super) fn unexpected(request: &str, reply: &Reply) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -73,17 +73,7 @@ impl Monitor {
         if let Err(error) = monitor_api::sweep(&state) {
             tracing::warn!("remove what a daemon that died left of a monitor's socket: {error}");
         }
-        let inner = Arc::new(Inner {
-            state,
-            program,
-            link: watch::Sender::new(None),
-            custody: Custody::default(),
-            execs: Mutex::new(HashMap::new()),
-            begun: Mutex::new(Some(HashSet::new())),
-            events,
-            over: AtomicBool::new(false),
-            figures: Arc::default(),
-        });
+        let inner = Arc::new(Inner::new(state, program, events));
         let (connected, holdings) = inner.first().await?;
         let inventory = inner.custody.take(holdings);
         failpoint::lose("monitor.opened", &connected.pidfd);
@@ -99,6 +89,14 @@ impl Monitor {
             Some(connected) => Ok(connected.welcome.clone()),
             None => Err(Error::unavailable("the monitor is not connected; it is being started again")),
         }
+    }
+
+    /// The same, after at most `patience` for a connection that is being restored.
+    pub(crate) async fn welcome_within(&self, patience: Duration) -> Result<Welcome, Error> {
+        let mut link = self.0.link.subscribe();
+        // Whatever came of it: the next line says it.
+        let _ = tokio::time::timeout(patience, link.wait_for(usable)).await;
+        self.welcome()
     }
 
     pub(crate) fn figures(&self) -> &MonitorFigures {
@@ -138,6 +136,20 @@ impl Monitor {
 }
 
 impl Inner {
+    fn new(state: PathBuf, program: PathBuf, events: mpsc::UnboundedSender<Event>) -> Self {
+        Self {
+            state,
+            program,
+            link: watch::Sender::new(None),
+            custody: Custody::default(),
+            execs: Mutex::new(HashMap::new()),
+            begun: Mutex::new(Some(HashSet::new())),
+            events,
+            over: AtomicBool::new(false),
+            figures: Arc::default(),
+        }
+    }
+
     /// The first connection, and what is held. A monitor that ends at this moment gives way to another.
     async fn first(&self) -> Result<(Connected, Vec<(Holding, Attachments)>), Error> {
         const TRIES: usize = 3;
@@ -345,46 +357,4 @@ async fn deliver(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::custody, *};
-
-    fn status() -> ExitStatus {
-        ExitStatus { code: Some(0), signal: None, oom_killed: false, at: 0 }
-    }
-
-    fn held(state: HoldingState, has_output: bool) -> Held {
-        Held { holding: custody::Held::nascent("web", "pod", "/pod/web", state), has_output }
-    }
-
-    #[test]
-    fn output_that_a_log_does_not_take_is_reported_before_a_missed_end() {
-        let container = || "web".to_owned();
-        let exited = || Event::Exited { container: container(), status: status() };
-        let pending = || Event::OutputPending { container: container() };
-        let drained = || Event::Drained { container: container() };
-        let ended = |has_output| held(HoldingState::Exited(status()), has_output);
-        assert_eq!(held(HoldingState::Running, true).missed(false, false), []);
-        assert_eq!(ended(false).missed(false, false), [exited()]);
-        assert_eq!(ended(true).missed(false, false), [pending(), exited()]);
-        assert_eq!(ended(true).missed(true, true), []);
-        assert_eq!(ended(false).missed(true, true), [drained()]);
-        assert_eq!(ended(false).missed(false, true), [exited(), drained()]);
-        assert_eq!(ended(false).missed(true, false), []);
-        assert_eq!(missed_drains(&[ended(true)], &[container()]), []);
-        assert_eq!(missed_drains(&[ended(false)], &[container()]), [drained()]);
-        assert_eq!(missed_drains(&[], &[container()]), [drained()]);
-    }
-
-    #[test]
-    fn the_output_of_a_container_that_ended_stays_in_custody_while_it_is_pending() {
-        let pipe = || rustix::pipe::pipe().expect("a pipe").0;
-        let ended = || custody::Held::nascent("web", "pod", "/pod/web", HoldingState::Exited(status()));
-        let custody = Custody::default();
-        let files = || Attachments::new().with(monitor_api::Role::StdoutRead, pipe());
-        custody.take(vec![(ended(), files())]);
-        custody.exited("web", &status());
-        assert!(custody.file("web", monitor_api::Role::StdoutRead).expect("duplicated").is_some());
-        custody.drained("web");
-        assert!(custody.file("web", monitor_api::Role::StdoutRead).expect("none").is_none());
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use rustix::{
 use super::*;
 
 /// The daemon's end of a connection, and that of a monitor that reads nothing.
-fn hung_monitor() -> (Arc<Link>, OwnedFd) {
+pub(in super::super) fn hung_monitor() -> (Arc<Link>, OwnedFd) {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("socketpair");
     sockopt::set_socket_send_buffer_size(&ours, 4096).expect("a small buffer");
