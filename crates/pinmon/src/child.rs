@@ -20,7 +20,7 @@ use container::Nascent;
 use monitor_api::{ExitStatus, Failure, HeldHooks, Holding, HoldingState, LogOptions};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::{connection::Asked, output::Output, programs::Filter};
+use crate::{connection::Asked, output::Output, pipe::Pipe, programs::Filter};
 
 /// How far it is.
 pub(crate) enum Stage {
@@ -53,7 +53,7 @@ pub(crate) struct Child {
     pub(crate) group: Option<cgroup::Group>,
     pub(crate) log: LogOptions,
     pub(crate) output: Output,
-    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdin: Option<Pipe>,
     pub(crate) filter: Filter,
     /// Still to be run, where it has any.
     pub(crate) hooks: Option<Box<HeldHooks>>,

@@ -63,6 +63,9 @@ impl Monitor {
         }
         // No process of the container is left that could write: what else keeps the FIFO open adds nothing.
         let alone = child.group.as_ref().is_some_and(|group| group.is_empty().unwrap_or(false));
+        if alone && child.output.is_empty() {
+            return self.drained(serial);
+        }
         child.output.end(if alone || late { End::Final } else { End::Ended });
         let (since, place) = (clock::monotonic().saturating_sub(child.output.ended_at), child.output.place);
         self.hand_over(serial);

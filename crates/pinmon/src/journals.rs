@@ -74,7 +74,7 @@ impl Journals {
     }
 
     /// The file system of the log that a batch of this container, left by a dead writer, was for.
-    pub(crate) fn place_of(&self, container: &str) -> Option<crate::output::Place> {
+    pub(crate) fn device_of(&self, container: &str) -> Option<Option<u64>> {
         let left = self.left.iter().find(|left| left.entry.container == container)?;
         Some(left.entry.log.map(|log| log.device))
     }

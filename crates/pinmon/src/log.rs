@@ -24,6 +24,7 @@
 //! is written at once, a line or not. Only zero bytes at the very end of a read that was cut off are lost then.
 
 pub(crate) mod format;
+pub(crate) mod hold;
 pub(crate) mod journal;
 pub(crate) mod pump;
 pub(crate) mod recover;

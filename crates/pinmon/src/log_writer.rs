@@ -14,6 +14,7 @@
 //! ends with its monitor (`PR_SET_PDEATHSIG`), as soon as the kernel lets it. Until then it holds the lock of its journal:
 //! the process that recovers it waits for the lock first, so the last write of the one that died has landed, or never will.
 
+pub(crate) mod alarm;
 mod feed;
 pub(crate) mod line;
 pub(crate) mod order;
@@ -36,6 +37,7 @@ use crate::{
     log::{journal::Journal, pump::Pump},
     timer::Timers,
 };
+use alarm::{Alarm, Setting};
 use line::Line;
 use process::LogWriter;
 
@@ -46,13 +48,16 @@ pub(crate) struct Start<'a> {
     pub(crate) state: BorrowedFd<'a>,
     pub(crate) journal: &'a str,
     pub(crate) busy: &'a SharedWord,
+    pub(crate) held: &'a SharedWord,
+    pub(crate) alarm: &'a Alarm,
     /// Process id of the monitor.
     pub(crate) monitor: Pid,
 }
 
 /// The whole life of a log writer, in a fresh clone of the monitor; its exit code.
 pub(crate) fn run(start: Start<'_>) -> i32 {
-    let mut kept = [0, 1, 2, start.line.as_fd().as_raw_fd(), start.state.as_raw_fd()];
+    let (line, alarm) = (start.line.as_fd().as_raw_fd(), start.alarm.as_fd().as_raw_fd());
+    let mut kept = [0, 1, 2, line, alarm, start.state.as_raw_fd()];
     match syscall::descriptors::close_all_but(&mut kept).and_then(|()| serve(start)) {
         Ok(()) => 0,
         Err(error) => {
@@ -63,7 +68,7 @@ pub(crate) fn run(start: Start<'_>) -> i32 {
 }
 
 fn serve(start: Start<'_>) -> io::Result<()> {
-    let Start { line, state, journal, busy, monitor } = start;
+    let Start { line, state, journal, busy, held, alarm, monitor } = start;
     let _ = rustix::thread::set_name(c"pinmon-log");
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -77,6 +82,8 @@ fn serve(start: Start<'_>) -> io::Result<()> {
         pump: Pump::new(open_journal(state, journal)?)?,
         state: state.try_clone_to_owned()?,
         busy,
+        held,
+        alarm: Setting::of(alarm),
         timers: Timers::default(),
         feeds: BTreeMap::new(),
         drained: BTreeMap::new(),

@@ -10,7 +10,7 @@
 //!                                              ├─▶ hooks.rs                programs of the node, run by a child
 //!                                              ├─▶ drain.rs                the end of a container's output
 //!                                              ├─▶ writers.rs ──▶ log_writer.rs ──▶ log.rs, attach.rs: other processes
-//!                                              ├─▶ terminal.rs             masters, and who closes them
+//!                                              ├─▶ terminal.rs, pipe.rs    masters and pipes, and who closes them
 //!                                              ├─▶ upgrade.rs              another program in this process
 //!                                              └─▶ reap.rs ──▶ process.rs  ends, and how they came
 //! ```
@@ -37,6 +37,7 @@ mod log;
 mod log_writer;
 mod monitor;
 mod output;
+mod pipe;
 mod pod_init;
 mod process;
 mod programs;

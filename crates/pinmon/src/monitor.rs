@@ -121,6 +121,7 @@ impl Monitor {
             Token::Sync(serial) => self.advance(serial),
             Token::Pidfd(serial) => self.ended_elsewhere(serial, 0),
             Token::Writer(number) => self.writer_ready(number),
+            Token::Alarm(number) => self.alarm_rang(number),
             // In log writers only.
             Token::Stream(..) | Token::Tap(..) => {}
         }
@@ -132,7 +133,8 @@ impl Monitor {
             Timer::Writers => self.look_after_writers(),
             Timer::Reopen(serial) => self.reopened(serial),
             // In log writers only.
-            Timer::Rest(..) | Timer::Taps(_) => {}
+            Timer::Rest(..) | Timer::Taps(_) | Timer::Close(_) => {}
+            Timer::Alarm(number) => self.alarm_rang(number),
             Timer::Exit(serial, tries) => self.ended_elsewhere(serial, tries),
             Timer::Left(serial, tries) => self.look_after_left(serial, tries),
             Timer::Remove(serial) => self.removal_due(serial),

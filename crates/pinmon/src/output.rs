@@ -13,12 +13,19 @@ use crate::{
     connection::Asked,
     log::sink::Loss,
     log_writer::order::{Add, End, Order},
+    pipe::{self, Pipe},
     stream::StreamKind,
     terminal::{Closing, Terminal},
 };
 
-/// Device number of the file system that a log is on; `None`: there is no log.
-pub(crate) type Place = Option<u64>;
+/// Which log writer moves an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Device number of the file system that the log is on; `None`: there is no log.
+    pub(crate) device: Option<u64>,
+    /// A writer apart from that of the others: for the container of this serial number, or, 0, for several.
+    pub(crate) apart: Option<u64>,
+}
 
 /// One stream.
 #[derive(Debug)]
@@ -30,14 +37,14 @@ pub(crate) struct Stream {
 /// Where output comes from.
 #[derive(Debug)]
 pub(crate) enum StreamFile {
-    Fifo(OwnedFd),
+    Fifo(Pipe),
     Terminal(Terminal),
 }
 
 impl StreamFile {
     /// Of a descriptor that is one of the two.
     pub(crate) fn new(file: OwnedFd, terminal: bool, closing: &Closing) -> Self {
-        if terminal { Self::Terminal(closing.own(file)) } else { Self::Fifo(file) }
+        if terminal { Self::Terminal(closing.own(file)) } else { Self::Fifo(Pipe::new(file, closing)) }
     }
 
     /// The master side, where it is a terminal.
@@ -100,7 +107,7 @@ impl Output {
     /// Of a container with this log. Lines are cut into pieces of at most `line_max` bytes.
     pub(crate) fn new(log: Option<OwnedFd>, line_max: usize) -> Self {
         let log = log.map(held);
-        let place = log.as_ref().and_then(device);
+        let place = Place { device: log.as_ref().and_then(device), apart: None };
         Self { log, line_max, place, ..Self::default() }
     }
 
@@ -156,8 +163,23 @@ impl Output {
         !self.streams.is_empty()
     }
 
-    /// Closes streams, clients and the log: all that was to come has come.
+    /// Whether all that was written is in the log, where nobody is left who could write and no client is attached: a log
+    /// writer consumes only what it has written.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_fifo = |stream: &Stream| matches!(stream.file, StreamFile::Fifo(_));
+        self.taps.is_empty()
+            && self.recover.is_empty()
+            && self.streams.iter().all(is_fifo)
+            && pipe::are_empty(self.streams.iter().map(|stream| stream.file.as_fd()))
+    }
+
+    /// Closes streams, clients and the log: all that was to come has come. Its writer closes its copies later.
     pub(crate) fn close(&mut self) {
+        for stream in &mut self.streams {
+            if let (StreamFile::Fifo(pipe), true) = (&mut stream.file, self.sent.added) {
+                pipe.is_elsewhere();
+            }
+        }
         self.streams.clear();
         self.taps.clear();
         self.log = None;
@@ -209,7 +231,7 @@ impl Output {
                 self.taps.iter_mut().filter(|tap| tap.number == *number).for_each(|tap| tap.sent = true);
             }
             Order::End { end, .. } => self.sent.end = *end,
-            Order::Forget { .. } => {}
+            Order::Close { .. } | Order::Forget { .. } => {}
         }
     }
 }

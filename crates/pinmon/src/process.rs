@@ -98,6 +98,11 @@ pub(crate) fn end_of(pidfd: impl AsFd, pid: i32, started: u64) -> Known {
     }
 }
 
+/// Whether it waits in the kernel for what no signal ends.
+pub(crate) fn is_uninterruptible(pid: i32) -> bool {
+    stat_field(pid, 3).is_some_and(|state| state == "D")
+}
+
 /// Clock ticks since boot when the process started: with its pid, its identity.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)?.parse().ok()

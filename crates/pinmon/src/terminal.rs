@@ -1,4 +1,4 @@
-//! Master sides of terminals. This process never is the last one to close a master.
+//! Master sides of terminals, and who closes them and pipes (`pipe.rs`). This process never is the last one to close either.
 //!
 //! The last close hangs the terminal up (`__tty_hangup`) and waits, uninterruptibly and without a limit, for every process
 //! that is inside read(2) or write(2) on the slave. A process whose buffer cannot be paged in, because a FUSE server or a
@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// How long after a closer could not be cloned the next try is.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Masters that are to be closed.
+/// Masters and ends of pipes that are to be closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closing(Rc<RefCell<Vec<Rc<OwnedFd>>>>);
 
@@ -53,12 +53,13 @@ impl Closing {
         Terminal { master: Rc::new(master), closing: self.clone() }
     }
 
-    /// Masters that are still open.
+    /// Those that are still open.
     fn len(&self) -> usize {
         self.0.borrow().len()
     }
 
-    fn put(&self, master: Rc<OwnedFd>) {
+    /// Takes one over to close it.
+    pub(crate) fn put(&self, master: Rc<OwnedFd>) {
         self.0.borrow_mut().push(master);
     }
 
@@ -97,7 +98,7 @@ impl Terminals {
         }
     }
 
-    /// For a program that takes over: masters that no closer was made for.
+    /// For a program that takes over: those that no closer was made for.
     pub(crate) fn waiting(&self) -> Vec<Rc<OwnedFd>> {
         self.closing.0.borrow().clone()
     }
@@ -118,7 +119,7 @@ impl Monitor {
         }
     }
 
-    /// Has all masters closed that are not needed any longer, as far as there may be closers.
+    /// Has all masters and pipes closed that are not needed any longer, as far as there may be closers.
     pub(crate) fn close_terminals(&mut self) {
         if self.terminals.closing.len() == 0 {
             return;
@@ -137,7 +138,7 @@ impl Monitor {
                     drop(gate);
                 }
                 Err(error) => {
-                    eprintln!("pinmon: start a process that closes a terminal: {error}: left open for now");
+                    eprintln!("pinmon: start a process that closes a terminal or pipe: {error}: left open for now");
                     self.terminals.closing.put(master);
                     self.terminals.retry_at = Some(clock::monotonic() + RETRY);
                     return self.timers.after(RETRY, Timer::Terminals);

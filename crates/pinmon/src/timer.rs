@@ -42,8 +42,12 @@ pub(crate) enum Timer {
     Upgrade,
     /// Log writers are missing, or not needed.
     Writers,
-    /// Masters of terminals are to be closed for which no process could be made.
+    /// Masters of terminals, and pipes, are to be closed for which no process could be made.
     Terminals,
+    /// A log writer may be held up in a container's pipe (writer).
+    Alarm(u64),
+    /// The monitor has closed its copies of a container's output: in log writers (container).
+    Close(u64),
     /// A `ReopenLog` had its time (container).
     Reopen(u64),
     /// Signals could not be read. The program that takes over reads them anyway.

@@ -18,6 +18,8 @@ pub(crate) enum Token {
     Tap(u64, u8),
     /// A log writer.
     Writer(u64),
+    /// Its alarm.
+    Alarm(u64),
 }
 
 impl Token {
@@ -33,6 +35,7 @@ impl Token {
             Self::Pidfd(serial) => (serial, 6, 0),
             Self::Tap(serial, number) => (serial, 7, u64::from(number)),
             Self::Writer(serial) => (serial, 8, 0),
+            Self::Alarm(serial) => (serial, 9, 0),
         };
         serial << 16 | part << 8 | number
     }
@@ -50,6 +53,7 @@ impl Token {
             6 => Self::Pidfd(serial),
             7 => Self::Tap(serial, number),
             8 => Self::Writer(serial),
+            9 => Self::Alarm(serial),
             _ => return None,
         })
     }
@@ -72,6 +76,7 @@ mod tests {
             Token::Pidfd(serial),
             Token::Tap(serial, 255),
             Token::Writer(serial),
+            Token::Alarm(serial),
         ] {
             assert_eq!(Token::from_word(token.word()), Some(token));
         }

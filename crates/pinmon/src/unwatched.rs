@@ -41,6 +41,7 @@ impl Monitor {
             self.advance(serial);
             self.ended_elsewhere(serial, 0);
             self.writer_ready(serial);
+            self.alarm_rang(serial);
         }
         if self.try_watch(serial).is_err() {
             self.timers.after(LOOK, Timer::Watch(serial));
@@ -65,6 +66,9 @@ impl Monitor {
         }
         if let Some(runner) = self.runners.get(&serial) {
             return self.epoll.watch(runner.line(), token);
+        }
+        if let Some(alarm) = self.writers.alarm(serial) {
+            self.epoll.watch(alarm, Token::Alarm(serial))?;
         }
         self.writers.line(serial).map_or(Ok(()), |line| self.epoll.watch_both(line, Token::Writer(serial)))
     }

@@ -1,6 +1,8 @@
 //! The monitor's log writers (`log_writer.rs` says what they are): which output belongs to which, orders on their way to them,
 //! their starts and ends. Nothing here waits for a writer.
 
+mod heartbeat;
+mod held;
 mod reports;
 mod upkeep;
 
@@ -11,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use monitor_api::{LogDevice, Pong, StuckWriter};
 use rustix::{
     fd::OwnedFd,
     fs::{major, minor},
@@ -23,7 +24,7 @@ use syscall::{clone::Clone3, shared_word::SharedWord};
 use crate::{
     child::Child,
     clock,
-    log_writer::{self, Start, line::Line, order::Order},
+    log_writer::{self, Start, alarm::Alarm, line::Line, order::Order},
     monitor::Monitor,
     output::{Output, Place, Stream},
     timer::Timer,
@@ -46,13 +47,18 @@ pub(crate) struct Writer {
     journal: String,
     /// Since when it waits for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
     busy: SharedWord,
+    /// Whose pipe it is in, by serial; 0: nobody's.
+    held: SharedWord,
+    /// It was killed for being held up by this one, by serial.
+    held_by: Option<u64>,
+    alarm: Alarm,
     started: Duration,
     /// Since when it has had no output to move.
     idle: Option<Duration>,
     /// Outputs, by serial, with something that it was not sent yet; each once.
     queue: VecDeque<u64>,
-    /// Outputs that it is to give up.
-    forget: Vec<u64>,
+    /// Last orders: outputs that it is to close, or to give up.
+    last: Vec<Order>,
 }
 
 /// See the head of this file.
@@ -61,6 +67,8 @@ pub(crate) struct Writers {
     list: BTreeMap<Place, Writer>,
     /// Asked to end, with nothing to do: pid and journal.
     ending: Vec<(i32, String)>,
+    /// Killed, and held up by containers that go on with other writers: pids, and serials of the containers.
+    hung: Vec<(i32, u64)>,
     /// Until when none is started.
     resting: BTreeMap<Place, Duration>,
     /// Output of containers that were deleted before it was in their logs, by serial, with their ids.
@@ -90,6 +98,11 @@ impl Writers {
         self.list.values().find(|writer| writer.number == number).map(|writer| &writer.line)
     }
 
+    /// Its alarm.
+    pub(crate) fn alarm(&self, number: u64) -> Option<&Alarm> {
+        self.list.values().find(|writer| writer.number == number).map(|writer| &writer.alarm)
+    }
+
     fn place_of(&self, number: u64) -> Option<Place> {
         self.list.iter().find(|(_, writer)| writer.number == number).map(|(place, _)| *place)
     }
@@ -109,18 +122,28 @@ fn find<'a>(
 
 /// For people: as in `/proc/self/mountinfo`.
 fn name(place: Place) -> String {
-    place.map_or("no log".to_owned(), |device| format!("{}:{}", major(device), minor(device)))
+    let device = place.device.map_or("no log".to_owned(), |device| format!("{}:{}", major(device), minor(device)));
+    match place.apart {
+        None => device,
+        Some(serial) => format!("{device}, apart ({serial})"),
+    }
 }
 
 impl Monitor {
     /// Sends its writer what is new of a container's output, if there is any output; starts the writer where there is none.
     pub(crate) fn hand_over(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
-        let Some((_, output)) = find(containers, &mut writers.orphans, serial).filter(|(_, o)| o.is_open()) else {
+        let Writers { list, orphans, .. } = writers;
+        let Some((_, output)) = find(containers, orphans, serial).filter(|(_, o)| o.is_open()) else {
             return;
         };
-        if !writers.list.contains_key(&output.place) && writers.list.len() >= WRITERS_MAX {
-            output.place = *writers.list.keys().next_back().expect("there are many");
+        if !output.recover.is_empty() && output.place.apart.is_none() {
+            // The writer that died may hang in its pipe, and be waited for.
+            output.place.apart = Some(held::apart(list, serial));
+        }
+        let is_new = output.place.apart.is_none() && !list.contains_key(&output.place);
+        if is_new && held::shared(list).count() >= WRITERS_MAX {
+            output.place = held::shared(list).next_back().expect("there are many");
         }
         let (place, queued) = (output.place, output.queued);
         if !self.writers.list.contains_key(&place) && !self.start_writer(place) {
@@ -142,9 +165,9 @@ impl Monitor {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;
         let Some(writer) = list.get_mut(&place) else { return };
-        while let Some(serial) = writer.forget.last().copied() {
-            match writer.line.send(&Order::Forget { serial }, &[]) {
-                Ok(()) => drop(writer.forget.pop()),
+        while let Some(order) = writer.last.last() {
+            match writer.line.send(order, &[]) {
+                Ok(()) => drop(writer.last.pop()),
                 Err(_) => return,
             }
         }
@@ -202,11 +225,19 @@ impl Monitor {
 
     fn clone_writer(&mut self) -> io::Result<Writer> {
         let (line, theirs) = Line::pair()?;
-        let busy = SharedWord::new()?;
+        let (busy, held, alarm) = (SharedWord::new()?, SharedWord::new()?, Alarm::new()?);
         let journal = self.journals.next_name();
         let (number, monitor) = (self.next_serial(), getpid());
         let state = self.journals.state();
-        let start = Start { line: theirs, state: state.as_fd(), journal: &journal, busy: &busy, monitor };
+        let start = Start {
+            line: theirs,
+            state: state.as_fd(),
+            journal: &journal,
+            busy: &busy,
+            held: &held,
+            alarm: &alarm,
+            monitor,
+        };
         let child = Clone3::default().fork(|| log_writer::run(start))?;
         Ok(Writer {
             number,
@@ -215,29 +246,13 @@ impl Monitor {
             line,
             journal,
             busy,
+            held,
+            held_by: None,
+            alarm,
             started: clock::monotonic(),
             idle: None,
             queue: VecDeque::new(),
-            forget: Vec::new(),
+            last: Vec::new(),
         })
-    }
-
-    /// The heartbeat: writers that wait for their file system.
-    pub(crate) fn pong(&self) -> Pong {
-        let containers = |place: Place| {
-            let live = self.containers.values().map(|child| &child.output);
-            let all = live.chain(self.writers.orphans.values().map(|(_, output)| output));
-            all.filter(|output| output.is_open() && output.place == place).count()
-        };
-        let stuck = self.writers.list.iter().filter_map(|(place, writer)| {
-            let waits = writer.waits().filter(|waits| *waits >= STUCK)?;
-            Some(StuckWriter {
-                device: place.map(|device| LogDevice { major: major(device), minor: minor(device) }),
-                since_ms: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
-                containers: u32::try_from(containers(*place)).unwrap_or(u32::MAX),
-                pid: writer.pid.unsigned_abs(),
-            })
-        });
-        Pong { stuck: stuck.collect() }
     }
 }

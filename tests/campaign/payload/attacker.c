@@ -27,6 +27,10 @@
  *   memory                touches memory until the kernel kills
  *   connections PORT      holds connections to the streaming server that say nothing
  *   leave                 leaves a process without any descriptor and ends
+ *   hold-output           keeps the mutexes of its stdout and stderr pipes locked: one forever, one repeatedly
+ *   hold-exec             keeps the mutexes of its own stdout and stderr locked (for exec)
+ *   hold-passed           keeps the mutexes of the pipes locked that `pass` sends to it
+ *   pass                  prints a line and sends its stdout and stderr to hold-passed (for exec)
  *   spin                  every processor
  */
 #define _GNU_SOURCE
@@ -35,6 +39,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -48,9 +53,11 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timex.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -367,6 +374,163 @@ static void leave(void) {
     _exit(0);
 }
 
+/* ── pipes whose mutex is locked ── */
+
+/* Sleeps forever with the mutex of a pipe locked: splice(2) locks the pipe before it waits for data of the socket. In the
+ * meantime every read, write, open, tee(2), FIONREAD and last close of this pipe sleeps uninterruptibly. */
+static void hold_pipe(int fd) {
+    int pair[2];
+    while (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) nap(1000);
+    for (;;) if (splice(pair[0], NULL, fd, NULL, 1, 0) <= 0) nap(1000);
+}
+
+static int state_of(pid_t pid) {
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    char *name_end = length > 0 ? strrchr(text, ')') : NULL;
+    return name_end ? name_end[2] : 0;
+}
+
+/* Forks a process that locks the mutex of a pipe, to write a line or to hold it, and returns when that sleeps. */
+static pid_t fork_locker(int fd, int holds) {
+    pid_t child = fork();
+    if (child == 0) {
+        if (holds) hold_pipe(fd);
+        _exit(dprintf(fd, "a line that nobody can read\n") < 0);
+    }
+    for (int n = 0; n < 100 && child > 0 && state_of(child) == 'R'; n++) nap(1000);
+    return child;
+}
+
+static void end_child(pid_t child) {
+    if (child <= 0) return;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* A descriptor for poll(2), which does not lock the mutex. */
+static int reader_of(int fd) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* Forks a process that keeps the mutex of a pipe with unread data locked, so that a reader has been woken and sleeps. A writer
+ * and that process wait for the mutex, in this order, when an earlier holder ends; a reader may still be faster. */
+static pid_t fork_holder(int fd, int reader) {
+    pid_t holder = fork_locker(fd, 1);
+    for (int n = 0; n < 20; n++) {
+        pid_t writer = fork_locker(fd, 0), next = fork_locker(fd, 1);
+        struct pollfd readable = {reader, POLLIN, 0};
+        end_child(holder);
+        holder = next;
+        nap(5000);
+        end_child(writer);
+        if (poll(&readable, 1, 0) > 0) break;
+    }
+    return holder;
+}
+
+static void hold_again(int fd) {
+    int reader = reader_of(fd);
+    for (unsigned n = 0;; n++) {
+        pid_t holder = fork_holder(fd, reader);
+        nap(300000);
+        end_child(holder);
+        if (n % 2) nap(50000);
+    }
+}
+
+static void hold_output(void) {
+    /* An open file description that only the first process has: when SIGKILL ends it, its close waits for the mutex, and
+     * the kernel ends the other processes of the PID namespace after that. */
+    int own = reader_of(1);
+    puts("locked");
+    fflush(stdout);
+    if (fork() == 0) {
+        close(own);
+        hold_again(2);
+    }
+    if (fork() == 0) {
+        close(own);
+        fork_holder(1, reader_of(1));
+        for (int n = 0; n < 8; n++) fork_locker(1, 1);
+        rest();
+    }
+    rest();
+}
+
+static void hold_exec(void) {
+    if (fork() == 0) {
+        setsid();
+        fork_holder(2, reader_of(2));
+        rest();
+    }
+    fork_holder(1, reader_of(1));
+    rest();
+}
+
+static const struct sockaddr_un passing = {.sun_family = AF_UNIX, .sun_path = "\0pass"};
+/* What a command does after it sent its pipes. */
+enum { END, STAY, WRITE, BEHAVIOURS };
+
+union descriptors {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(2 * sizeof(int))];
+};
+
+static void pass(void) {
+    int passed[2] = {1, 2}, server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char behaviour = END;
+    struct iovec part = {&behaviour, 1};
+    union descriptors control = {.head = {.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    memcpy(CMSG_DATA(&control.head), passed, sizeof passed);
+    puts("passed");
+    fflush(stdout);
+    if (connect(server, (const struct sockaddr *)&passing, sizeof passing) || sendmsg(server, &message, 0) < 0) _exit(1);
+    if (read(server, &behaviour, 1) < 1) _exit(1);
+    if (behaviour == STAY) rest();
+    if (behaviour == WRITE) dprintf(1, "this write waits for the mutex\n");
+    _exit(0);
+}
+
+static void hold_passed(void) {
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pid_t groups[12] = {0};
+    if (bind(listener, (const struct sockaddr *)&passing, sizeof passing) || listen(listener, 64)) perror("listen");
+    for (unsigned n = 0;; n++) {
+        int command = accept(listener, NULL, NULL), passed[2] = {-1, -1};
+        char behaviour;
+        struct iovec part = {&behaviour, 1};
+        union descriptors control;
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        if (recvmsg(command, &message, 0) == 1 && CMSG_FIRSTHDR(&message) && control.head.cmsg_len == CMSG_LEN(sizeof passed))
+            memcpy(passed, CMSG_DATA(&control.head), sizeof passed);
+        pid_t *group = &groups[n % (sizeof groups / sizeof *groups)];
+        if (*group > 0) {
+            kill(-*group, SIGKILL);
+            while (waitpid(-*group, NULL, 0) > 0) {}
+        }
+        *group = passed[1] < 0 ? 0 : fork();
+        if (*group == 0 && passed[1] >= 0) {
+            setpgid(0, 0);
+            for (int i = 0; i < 2; i++) fork_holder(passed[i], reader_of(passed[i]));
+            behaviour = n % BEHAVIOURS;
+            if (write(command, &behaviour, 1) < 0) nap(1000);
+            close(command);
+            rest();
+        }
+        if (*group > 0) setpgid(*group, *group);
+        /* Never the last close of a pipe, which would wait for the mutex: the group has both open. */
+        for (int i = 0; i < 2; i++) close(passed[i]);
+        close(command);
+    }
+}
+
 /* ── a file system that answers no read ── */
 
 static void answer(int device, struct fuse_in_header *in, const void *body, size_t length, int error) {
@@ -520,6 +684,7 @@ int main(int n, char **a) {
         {"forkbomb", forkbomb}, {"flood", flood}, {"ptrace", trace}, {"signals", signals}, {"leave", leave}, {"fuse", fuse},
         {"fuse-stuck", fuse_stuck},
         {"namespaces", namespaces}, {"etc", etc}, {"memory", memory}, {"spin", spin}, {"rest", rest},
+        {"hold-output", hold_output}, {"hold-exec", hold_exec}, {"hold-passed", hold_passed}, {"pass", pass},
     };
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) if (!strcmp(c, plain[i].name)) return plain[i].run(), 0;
     if (!strcmp(c, "lines") && n > 2) return lines(atol(a[2]), a[3]);

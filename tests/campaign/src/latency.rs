@@ -18,6 +18,7 @@ pub(crate) struct Sample {
 pub(crate) struct Record {
     samples: Mutex<Vec<Sample>>,
     faults: Mutex<Vec<String>>,
+    longest_log_gap: Mutex<Duration>,
 }
 
 /// Most faults that are printed when they happen: a dead daemon makes hundreds.
@@ -36,6 +37,17 @@ impl Record {
         if faults.len() <= PRINTED {
             println!("  fault: {}", faults[faults.len() - 1]);
         }
+    }
+
+    /// Adds the time since a victim's log grew.
+    pub(crate) fn log_gap(&self, gap: Duration) {
+        let mut longest = self.longest_log_gap.lock().unwrap_or_else(PoisonError::into_inner);
+        *longest = gap.max(*longest);
+    }
+
+    /// Returns the longest time that a victim's log did not grow since the previous call.
+    pub(crate) fn take_longest_log_gap(&self) -> Duration {
+        std::mem::take(&mut *self.longest_log_gap.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Number of faults so far.

@@ -12,6 +12,8 @@ use crate::{Client, ContainerPlan, PodPlan, Record, Stop, latency::Sample, log_c
 
 /// Bound for requests to victims that change something: for a broken run, not a measure.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between two checks of the victims' logs.
+const LOG_POLL: Duration = Duration::from_millis(100);
 
 /// A pod of one container that prints numbered lines until it is stopped.
 #[derive(Clone, Debug)]
@@ -176,6 +178,36 @@ pub(crate) async fn probe_until(
             }
         }
         tokio::time::sleep(period.saturating_sub(at.elapsed())).await;
+    }
+}
+
+/// Checks that the logs of these victims grow, until asked to stop; a log without a new line for longer than the bound is a
+/// fault, reported once until the log grows again.
+pub(crate) async fn watch_logs_until(stop: Stop, record: Arc<Record>, victims: Vec<Victim>, bound: Duration) {
+    struct Growth {
+        length: u64,
+        grown_at: Instant,
+        is_reported: bool,
+    }
+    let length = |victim: &Victim| fs::metadata(victim.log()).map_or(0, |metadata| metadata.len());
+    let watch = |victim| Growth { length: length(victim), grown_at: Instant::now(), is_reported: false };
+    let mut growths: Vec<Growth> = victims.iter().map(watch).collect();
+    while !stop.is_set() {
+        tokio::time::sleep(LOG_POLL).await;
+        for (victim, growth) in victims.iter().zip(&mut growths) {
+            let (length, gap) = (length(victim), growth.grown_at.elapsed());
+            record.log_gap(gap);
+            if length != growth.length {
+                *growth = Growth { length, grown_at: Instant::now(), is_reported: false };
+            } else if gap > bound && !growth.is_reported {
+                growth.is_reported = true;
+                record.fault(format!(
+                    "victim {}: no new line in its log for {:.1} s",
+                    victim.number,
+                    gap.as_secs_f64()
+                ));
+            }
+        }
     }
 }
 

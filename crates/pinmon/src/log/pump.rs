@@ -12,6 +12,7 @@ use rustix::{
 
 use super::{
     format::{Piece, cut},
+    hold::Hold,
     journal::{BATCH, Entry, Journal, TERMINAL_CHUNK},
     sink::Sink,
 };
@@ -23,6 +24,7 @@ pub(crate) struct Source<'a> {
     pub(crate) container: &'a str,
     pub(crate) kind: StreamKind,
     pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) hold: Hold<'a>,
     /// Longest piece of a line.
     pub(crate) line_max: usize,
     /// Whether what is no whole line yet goes too.
@@ -62,7 +64,7 @@ impl Pump {
         let flush = source.flush || !taps.is_empty() || sink.file().is_none();
         let mut seen = 0;
         let used = loop {
-            let there = match self.peek(source.fd)? {
+            let there = match source.hold.within(|| self.peek(source.fd))? {
                 Peek::Bytes(n) => n,
                 Peek::Empty => return Ok(Pass::Starved),
                 Peek::End => return Ok(Pass::Ended),
@@ -71,7 +73,7 @@ impl Pump {
             if used > 0 {
                 break used;
             }
-            match rest_of_line(source.fd, there, seen)? {
+            match source.hold.within(|| rest_of_line(source.fd, there, seen))? {
                 Rest::Waits => return Ok(Pass::Partial),
                 Rest::Grew => seen = there,
                 Rest::Due => break cut(&self.journal.data()[..there], source.line_max, true, &mut self.pieces),
@@ -82,7 +84,7 @@ impl Pump {
         sink.write((log, source.kind), self.journal.data(), &self.pieces);
         self.journal.written();
         taps.feed(source.kind, &self.journal.data()[..used]);
-        consume(&mut self.journal, source.fd, 0..used)?;
+        source.hold.within(|| consume(&mut self.journal, source.fd, 0..used))?;
         self.journal.idle();
         Ok(Pass::Moved(used))
     }

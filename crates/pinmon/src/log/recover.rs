@@ -5,6 +5,7 @@ use std::io;
 use rustix::fd::BorrowedFd;
 
 use super::{
+    hold::Hold,
     journal::{Entry, Journal, Phase, TERMINAL_CHUNK},
     pump::{consume, write_all},
     sink::Sink,
@@ -13,7 +14,7 @@ use super::{
 /// Brings the journal's batch to its end. `fifo` is the stream it came from (none for a terminal, or where the FIFO is gone).
 pub(crate) fn recover(
     journal: &mut Journal,
-    fifo: Option<BorrowedFd<'_>>,
+    fifo: Option<(BorrowedFd<'_>, Hold<'_>)>,
     sink: &mut Sink,
     line_max: usize,
 ) -> io::Result<()> {
@@ -23,9 +24,9 @@ pub(crate) fn recover(
         // Nothing was consumed: the next pass does it anew.
         Phase::Prepared => cut_back(&entry, sink)?,
         Phase::Written => {
-            if let Some(fifo) = fifo {
+            if let Some((fifo, hold)) = fifo {
                 let consumed = consumed(journal, entry.length);
-                consume(journal, fifo, consumed..entry.length)?;
+                hold.within(|| consume(journal, fifo, consumed..entry.length))?;
             }
         }
         Phase::Reading => {

@@ -14,6 +14,7 @@ use crate::{
     attach::Taps,
     epoll::Epoll,
     log::{
+        hold::Hold,
         pump::{Pass, Pump, Source},
         sink::Sink,
     },
@@ -117,19 +118,26 @@ impl Feed {
 
     /// The container's end came nearer. What is there when it is final is all: a process that holds the other end may write on
     /// as long as it likes.
-    pub(super) fn end(&mut self, end: End) {
+    pub(super) fn end(&mut self, end: End, hold: Hold<'_>) {
         if end == End::Final && self.end < End::Final {
             for stream in &mut self.streams {
-                let there = rustix::io::ioctl_fionread(&stream.fd).unwrap_or(0);
+                let there = hold.within(|| rustix::io::ioctl_fionread(&stream.fd)).unwrap_or(0);
                 stream.left = if stream.terminal { TERMINAL_MAX } else { there };
             }
         }
         self.end = self.end.max(end);
     }
 
-    /// Closes all but the log.
-    pub(super) fn into_sink(self) -> Sink {
-        self.sink
+    /// Closes terminals: the monitor has them closed, and is not the last.
+    pub(super) fn close_terminals(&mut self) {
+        self.streams.retain(|stream| !stream.terminal);
+    }
+
+    /// Closes all.
+    pub(super) fn close(self, hold: Hold<'_>) {
+        let Self { streams, sink, taps, .. } = self;
+        hold.within(|| drop(streams));
+        drop((sink, taps));
     }
 
     /// Gives every stream that does not wait for its turn yet a turn.
@@ -158,7 +166,7 @@ impl Feed {
     }
 
     /// Moves one batch of a stream whose turn it is.
-    pub(super) fn turn(&mut self, pump: &mut Pump, kind: StreamKind) -> Next {
+    pub(super) fn turn(&mut self, pump: &mut Pump, kind: StreamKind, hold: Hold<'_>) -> Next {
         let Self { container, streams, sink, taps, line_max, end } = self;
         let Some(stream) = streams.iter_mut().find(|stream| stream.kind == kind) else { return Next::Event };
         stream.queued = false;
@@ -167,7 +175,7 @@ impl Feed {
             return Next::Event;
         }
         let flush = finale || stream.looks >= RESTS;
-        let source = Source { container, kind, fd: stream.fd.as_fd(), line_max: *line_max, flush };
+        let source = Source { container, kind, fd: stream.fd.as_fd(), hold, line_max: *line_max, flush };
         let result = if stream.terminal { pump.terminal(source, sink, taps) } else { pump.fifo(source, sink, taps) };
         match result {
             Ok(Pass::Moved(length)) if finale && stream.left <= length as u64 => {

@@ -27,7 +27,9 @@ pub(crate) enum Order {
     Tap { serial: u64, number: u8, kind: StreamKind },
     /// The container's end came nearer.
     End { serial: u64, end: End },
-    /// Give up what is left.
+    /// All of it is in the log and with its clients, and the monitor has closed its descriptors. Not answered.
+    Close { serial: u64 },
+    /// Give up what is left. Answered by `Drained`.
     Forget { serial: u64 },
 }
 

@@ -13,6 +13,7 @@ use rustix::{
 use syscall::shared_word::SharedWord;
 
 use super::{
+    alarm::Setting,
     feed::{Feed, Next},
     line::{Line, Received},
     order::{Add, Order, Report},
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     clock,
     epoll::{Epoll, Happened},
-    log::{journal::Journal, pump::Pump, recover::recover, sink::Sink},
+    log::{hold::Hold, journal::Journal, pump::Pump, recover::recover},
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
@@ -29,6 +30,9 @@ use crate::{
 
 /// Batches, each of another stream where more than one is ready, until events are looked at again.
 const TURNS: usize = 8;
+/// How long this process keeps its copies after the monitor closed its own: a clone of the monitor that has not closed what it
+/// inherited yet must not be the last one to close a pipe.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// See the head of this file.
 pub(super) struct LogWriter<'a> {
@@ -39,11 +43,14 @@ pub(super) struct LogWriter<'a> {
     pub(super) state: OwnedFd,
     /// Since when it has waited for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
     pub(super) busy: &'a SharedWord,
+    /// Whose pipe it is in, by serial; 0: nobody's.
+    pub(super) held: &'a SharedWord,
+    pub(super) alarm: Setting<'a>,
     pub(super) timers: Timers,
     /// By serial number.
     pub(super) feeds: BTreeMap<u64, Feed>,
-    /// Logs of outputs that are at their end, by serial: closed once the monitor has closed its own descriptor.
-    pub(super) drained: BTreeMap<u64, Sink>,
+    /// Outputs that are at their end, by serial: closed [`GRACE`] after the monitor has closed its own descriptors.
+    pub(super) drained: BTreeMap<u64, Feed>,
     /// Streams that may have more, each once.
     pub(super) ready: VecDeque<(u64, StreamKind)>,
 }
@@ -56,6 +63,9 @@ impl LogWriter<'_> {
             let idle =
                 if watched { self.timers.next() } else { Some(self.timers.next().map_or(LOOK, |at| at.min(LOOK))) };
             let most = if self.ready.is_empty() { idle } else { Some(Duration::ZERO) };
+            if self.ready.is_empty() {
+                self.alarm.stop();
+            }
             let happened = self.epoll.wait(most)?;
             // A client that was attached before its container wrote gets what it wrote.
             if (!watched || happened.iter().any(|one| one.token == Token::Link)) && !self.orders()? {
@@ -80,7 +90,9 @@ impl LogWriter<'_> {
 
     /// Marks the time in which files are touched, which may be long.
     fn busy<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
-        self.busy.store(u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX).max(1));
+        let now = clock::monotonic();
+        self.alarm.begin(now);
+        self.busy.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).max(1));
         let result = step(self);
         self.busy.store(0);
         result
@@ -120,22 +132,33 @@ impl LogWriter<'_> {
             }
             Order::End { serial, end } => {
                 if let Some(feed) = self.feeds.get_mut(&serial) {
-                    feed.end(end);
+                    feed.end(end, Hold::of(self.held, serial));
                 }
                 self.turns_for_all(serial, false);
                 self.settle(serial)
             }
-            Order::Forget { serial } => {
-                if self.drained.remove(&serial).is_some() {
-                    return Ok(());
+            Order::Close { serial } => {
+                if let Some(feed) = self.feeds.remove(&serial) {
+                    self.retire(serial, feed);
                 }
+                self.timers.after(GRACE, Timer::Close(serial));
+                Ok(())
+            }
+            Order::Forget { serial } => {
                 let Some(mut feed) = self.feeds.remove(&serial) else { return Ok(()) };
                 feed.forget(&self.epoll);
-                drop(feed);
+                feed.close(Hold::of(self.held, serial));
                 // The monitor keeps terminals until then, so that this process is not the last to close them.
                 self.report(&Report::Drained { serial })
             }
         }
+    }
+
+    /// Nothing comes of it any more; its pipes and log stay open.
+    fn retire(&mut self, serial: u64, mut feed: Feed) {
+        feed.forget(&self.epoll);
+        feed.close_terminals();
+        self.drained.insert(serial, feed);
     }
 
     fn add(&mut self, add: &Add, files: Vec<OwnedFd>) -> io::Result<()> {
@@ -144,7 +167,7 @@ impl LogWriter<'_> {
         if !add.recover.is_empty() {
             let mut failed = false;
             for name in &add.recover {
-                if let Err(error) = self.recover(name, &mut feed) {
+                if let Err(error) = self.recover(name, &mut feed, serial) {
                     eprintln!("pinmon: recover the output of container {}: {name}: {error}", feed.container);
                     failed = true;
                 }
@@ -154,13 +177,14 @@ impl LogWriter<'_> {
         feed.watch(&self.epoll, serial);
         if let Some(mut before) = self.feeds.insert(serial, feed) {
             before.forget(&self.epoll);
+            before.close(Hold::of(self.held, serial));
         }
         self.turns_for_all(serial, false);
         self.settle(serial)
     }
 
     /// Brings home what was on its way when a writer was killed: it may still wait for its file system, and is waited for.
-    fn recover(&self, name: &str, feed: &mut Feed) -> io::Result<()> {
+    fn recover(&self, name: &str, feed: &mut Feed, serial: u64) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut journal = Journal::map_when_free(openat(&self.state, name, flags, Mode::empty())?)?;
         let Some((_, entry)) = journal.pending()? else { return Ok(()) };
@@ -168,7 +192,8 @@ impl LogWriter<'_> {
             return Ok(());
         }
         let fifo = feed.fifo(entry.stream);
-        recover(&mut journal, fifo.as_ref().map(AsFd::as_fd), &mut feed.sink, feed.line_max)
+        let fifo = fifo.as_ref().map(|fifo| (fifo.as_fd(), Hold::of(self.held, serial)));
+        recover(&mut journal, fifo, &mut feed.sink, feed.line_max)
     }
 
     fn turns_for_all(&mut self, serial: u64, wake: bool) {
@@ -218,13 +243,21 @@ impl LogWriter<'_> {
                 }
                 return self.settle(serial);
             }
+            Timer::Close(serial) => {
+                if let Some(feed) = self.drained.remove(&serial) {
+                    let hold = Hold::of(self.held, serial);
+                    self.busy(|_| feed.close(hold));
+                }
+            }
             _ => {}
         }
         Ok(())
     }
 
     fn turn(&mut self, serial: u64, kind: StreamKind) -> io::Result<()> {
-        let next = self.busy(|writer| writer.feeds.get_mut(&serial).map(|feed| feed.turn(&mut writer.pump, kind)));
+        let hold = Hold::of(self.held, serial);
+        let next =
+            self.busy(|writer| writer.feeds.get_mut(&serial).map(|feed| feed.turn(&mut writer.pump, kind, hold)));
         match next {
             None => return Ok(()),
             Some(Next::Turn) => self.ready.push_back((serial, kind)),
@@ -247,9 +280,8 @@ impl LogWriter<'_> {
         if let Some((loss, message)) = lost {
             self.report(&Report::Lost { serial, loss, message })?;
         }
-        if drained && let Some(mut feed) = self.feeds.remove(&serial) {
-            feed.forget(&self.epoll);
-            self.drained.insert(serial, feed.into_sink());
+        if drained && let Some(feed) = self.feeds.remove(&serial) {
+            self.retire(serial, feed);
             self.report(&Report::Drained { serial })?;
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::{
     hooks,
     log_writer::order::End,
     monitor::Monitor,
+    pipe::Pipe,
     process::{in_user_namespace, start_time},
     programs::Filter,
 };
@@ -27,9 +28,9 @@ impl Monitor {
         let what = format!("adopt container {}", holding.id);
         let mut output = output(holding.log, attachments, &self.terminals.closing)
             .map_err(|e| system(format!("{what}: its output"), e))?;
-        if let Some(place) = self.journals.place_of(&holding.id) {
+        if let Some(device) = self.journals.device_of(&holding.id) {
             // Its last batch must be recovered before anything else of it is moved: by the same process.
-            output.place = place;
+            output.place.device = device;
         }
         if output.is_open() {
             output.recover = self.journals.take(&holding.id);
@@ -58,7 +59,7 @@ impl Monitor {
             group,
             log: holding.log,
             output,
-            stdin: attachments.take(Role::StdinHold),
+            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &self.terminals.closing)),
             filter,
             hooks: holding.hooks.map(|mut held| {
                 hooks::bound(&mut held.hooks);

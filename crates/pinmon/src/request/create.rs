@@ -15,6 +15,7 @@ use crate::{
     log::journal::BATCH,
     monitor::Monitor,
     output::Output,
+    pipe::Pipe,
     process::start_time,
     programs::Filter,
     setup::SETUP_DEADLINE,
@@ -38,7 +39,7 @@ impl Monitor {
         let what = format!("create container {id}");
         let output = output(log, &mut attachments, &self.terminals.closing)
             .map_err(|e| system(format!("{what}: prepare its output"), e))?;
-        let stdin = attachments.take(Role::StdinHold);
+        let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &self.terminals.closing));
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
         let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
             .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;

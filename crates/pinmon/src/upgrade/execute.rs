@@ -34,7 +34,7 @@ impl Monitor {
             Some(why) => why,
             None => {
                 let why = self.execute(&pending);
-                self.renew_outputs(None);
+                self.renew_outputs(None, None);
                 why
             }
         };

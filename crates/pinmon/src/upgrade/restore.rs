@@ -31,6 +31,7 @@ use crate::{
     log_writer::order::End,
     monitor::Monitor,
     output::{Output, Stream, StreamFile},
+    pipe::Pipe,
     process::in_user_namespace,
     programs::{Filter, Programs},
     serve,
@@ -145,7 +146,7 @@ impl Monitor {
                 Err(Failure::new(FailureKind::State, message))
             }
         };
-        self.renew_outputs(None);
+        self.renew_outputs(None, None);
         self.reply(asked, answer);
         self.look_after_all_left();
         // Whoever ended while nobody listened.
@@ -258,7 +259,7 @@ fn child(
     }
     Ok(Child {
         output,
-        stdin: saved.stdin.map(own).transpose()?,
+        stdin: saved.stdin.map(own).transpose()?.map(|end| Pipe::new(end, &monitor.terminals.closing)),
         id: saved.id,
         sandbox: saved.sandbox,
         cgroup: saved.cgroup,

@@ -5,7 +5,10 @@ use monitor_api::{Attachments, Event, Reply};
 use super::find;
 use crate::{
     child::Stage,
-    log_writer::{line::Received, order::Report},
+    log_writer::{
+        line::Received,
+        order::{Order, Report},
+    },
     monitor::Monitor,
     output::Place,
 };
@@ -79,7 +82,7 @@ impl Monitor {
         output.close();
         writers.orphans.remove(&serial);
         if let Some(writer) = writers.list.get_mut(&place) {
-            writer.forget.push(serial);
+            writer.last.push(Order::Close { serial });
             self.send_orders(place);
         }
     }
@@ -93,7 +96,7 @@ impl Monitor {
     }
 
     /// All output of a container that ended is in its log.
-    fn drained(&mut self, serial: u64) {
+    pub(crate) fn drained(&mut self, serial: u64) {
         self.reopened(serial);
         self.look_after_writers_later();
         self.close_output(serial);

@@ -10,7 +10,7 @@ use rustix::{
 use super::{BACKOFF, Writer, find, name};
 use crate::{
     clock,
-    log_writer::order::End,
+    log_writer::order::{End, Order},
     monitor::Monitor,
     output::{Output, Place},
     process,
@@ -32,12 +32,17 @@ impl Monitor {
             self.journals.retire(&journal);
             return true;
         }
+        if let Some(at) = self.writers.hung.iter().position(|(hung, _)| *hung == pid) {
+            self.writers.hung.remove(at);
+            return true;
+        }
         let of_pid = |(place, writer): (&Place, &Writer)| (writer.pid == pid).then_some(*place);
         let Some(place) = self.writers.list.iter().find_map(of_pid) else { return false };
         // What it said before its end.
         self.take_reports(place);
         let Some(writer) = self.writers.list.remove(&place) else { return true };
         self.epoll.forget(&writer.line);
+        self.epoll.forget(&writer.alarm);
         self.writers.forgotten.retain(|_, (of, _)| *of != place);
         let how = end.signal.map_or_else(|| format!("code {:?}", end.code), |signal| format!("signal {signal}"));
         eprintln!("pinmon: the log writer of {} ended ({how}): started again", name(place));
@@ -45,21 +50,24 @@ impl Monitor {
         if clock::monotonic().saturating_sub(writer.started) < BACKOFF {
             self.rest_writer(place);
         }
-        self.renew_outputs(Some(place));
+        self.set_apart(writer.held_by);
+        self.renew_outputs(Some(place), writer.held_by);
         true
     }
 
     /// Hands outputs (of one place, else all) over again to new writers, with journals that must be recovered first.
-    pub(crate) fn renew_outputs(&mut self, place: Option<Place>) {
+    /// `held_by`: and that of the container that held up a writer, by serial.
+    pub(crate) fn renew_outputs(&mut self, place: Option<Place>, held_by: Option<u64>) {
         let Self { containers, writers, journals, .. } = self;
         let mut serials = Vec::new();
         let live = containers.iter_mut().map(|(serial, child)| (serial, &child.id, &mut child.output));
         let orphans = writers.orphans.iter_mut().map(|(serial, (id, output))| (serial, &*id, output));
         for (serial, id, output) in live.chain(orphans) {
-            if output.is_open() && place.is_none_or(|place| place == output.place) {
+            let concerned = place.is_none_or(|place| place == output.place) || held_by == Some(*serial);
+            if output.is_open() && concerned {
                 output.lost_writer();
-                if let Some(place) = journals.place_of(id) {
-                    output.place = place;
+                if let Some(device) = journals.device_of(id) {
+                    output.place.device = device;
                 }
                 output.recover.extend(journals.take(id));
                 serials.push(*serial);
@@ -81,7 +89,7 @@ impl Monitor {
                 eprintln!("pinmon: output of container {id}, which was deleted, is given up: its log hangs");
                 self.journals.recovered(&id, lost.recover, false);
                 if let Some(writer) = self.writers.list.get_mut(&lost.place) {
-                    writer.forget.push(oldest);
+                    writer.last.push(Order::Forget { serial: oldest });
                     let terminals = lost.streams.into_iter().filter(|stream| stream.file.terminal().is_some());
                     self.writers.forgotten.insert(oldest, (lost.place, terminals.collect()));
                 }
@@ -118,6 +126,7 @@ impl Monitor {
             if let Some(writer) = writers.list.remove(&place) {
                 writers.forgotten.retain(|_, (of, _)| *of != place);
                 self.epoll.forget(&writer.line);
+                self.epoll.forget(&writer.alarm);
                 // It ends when its socket is closed, here.
                 writers.ending.push((writer.pid, writer.journal));
             }
@@ -144,6 +153,7 @@ impl Monitor {
         self.writers.forgotten.clear();
         for writer in &writers {
             self.epoll.forget(&writer.line);
+            self.epoll.forget(&writer.alarm);
             let _ = pidfd_send_signal(&writer.pidfd, Signal::KILL);
         }
         let until = clock::monotonic() + FAREWELL;

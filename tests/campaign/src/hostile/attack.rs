@@ -38,7 +38,7 @@ const fn attack(name: &'static str, command: &'static [&'static str], drive: Dri
 }
 
 /// Every attacker. Privileged ones are only those whose attack needs a device.
-pub(super) const ATTACKS: [Attack; 24] = [
+pub(super) const ATTACKS: [Attack; 27] = [
     attack("freezer", &["freezer"], PROBE),
     attack("frozen", &["frozen"], PROBE),
     attack("nested", &["nested", "3000"], PROBE),
@@ -67,4 +67,7 @@ pub(super) const ATTACKS: [Attack; 24] = [
     attack("memory", &["memory"], PROBE),
     Attack { host_network: true, ..attack("connections", &["connections", "@port"], Drive::Streaming) },
     attack("spin", &["spin"], PROBE),
+    attack("hold-output", &["hold-output"], PROBE),
+    attack("hold-exec", &["rest"], Drive::Exec(&["/bin/attacker", "hold-exec"])),
+    attack("hold-passed", &["hold-passed"], Drive::Exec(&["/bin/attacker", "pass"])),
 ];

@@ -59,7 +59,8 @@ pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, ids: Id
     drop(sessions);
 }
 
-/// Errors only where there was no answer in time.
+/// Errors only where there was no answer in time. The engine may refuse a request about an attacker, such as an exec where
+/// earlier ones keep its pipes locked.
 fn unanswered<T>(result: Result<T, String>) -> Result<(), String> {
     match result {
         Err(error) if error.contains("no answer") => Err(error),

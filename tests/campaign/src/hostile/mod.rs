@@ -2,13 +2,13 @@
 //!
 //! Every attacker is a pod of its own with the limits that a kubelet sets: a fifth of a processor as CPU limit, a tenth as
 //! request (the shares of a victim), 200 processes, 128 MiB. The machine of the tests has two
-//! processors and 24 attackers at once want more than four: without limits the victims would measure the scheduler.
+//! processors and 27 attackers at once want more than four: without limits the victims would measure the scheduler.
 //! Daemon and monitor are in the root cgroup, as system services are.
 //!
 //! An attacker's life is a cycle: run, attack for a while, be stopped and removed, and leave nothing. What counts as a
 //! fault: a request that is not answered in time or an attacker that cannot be removed; a victim's probe that fails or is
-//! late, a line missing in its log, a restart; a daemon or a monitor that died or grew; anything left on the node; a file
-//! of the node that was read or changed.
+//! late, a log that does not grow or misses a line, a restart; a daemon or a monitor that died or grew; anything left on
+//! the node; a file of the node that was read or changed.
 
 mod attack;
 mod cycle;
@@ -82,6 +82,9 @@ pub struct Plan {
     /// Bound in seconds for a victim's slowest exec
     #[arg(long, default_value_t = 1.0)]
     pub slowest: f64,
+    /// Bound in seconds for the time between two new lines in a victim's log, which prints ten a second
+    #[arg(long, default_value_t = 5.0)]
+    pub log_gap: f64,
     /// Seed of random choices
     #[arg(long, env = "CAMPAIGN_SEED", default_value_t = 1)]
     pub seed: u64,
@@ -103,6 +106,8 @@ impl Plan {
             files: 10_000,
             factor: f64::INFINITY,
             slowest: 5.0,
+            // Less than an attacker's life, or a log that only continues when the attacker ended would not be noticed.
+            log_gap: 2.5,
             seed: 1,
         }
     }
@@ -173,7 +178,7 @@ struct Campaign<'a> {
     undisturbed: Summary,
     /// Whether daemon or monitor died.
     is_broken: bool,
-    /// Ends probes and lives of victims.
+    /// Ends probes and lives of victims, and the watch of their logs.
     stop: Stop,
     probes: JoinSet<()>,
     lives: JoinSet<usize>,
@@ -252,6 +257,9 @@ impl<'a> Campaign<'a> {
                 Duration::from_millis(self.plan.period),
             ));
         }
+        let bound = Duration::from_secs_f64(self.plan.log_gap);
+        let (victims, record) = (self.victims.clone(), self.record.clone());
+        self.probes.spawn(victim::watch_logs_until(self.stop.clone(), record, victims, bound));
         let parent = format!("{}/victims", self.field.node_parent);
         let pods = self.field.dir.join("logs");
         let plan = move |number| crate::PodPlan {
@@ -270,7 +278,8 @@ impl<'a> Campaign<'a> {
         tokio::time::sleep(Duration::from_secs_f64(self.plan.quiet)).await;
         self.undisturbed = self.record.between(begin, Instant::now());
         self.programs = Programs::of(&self.node);
-        println!("{:>16}  {}", "undisturbed", self.undisturbed);
+        let log_gap = self.record.take_longest_log_gap().as_secs_f64();
+        println!("{:>16}  {}  longest log gap {log_gap:.2} s", "undisturbed", self.undisturbed);
     }
 
     /// Lets these attackers live for this time, all at once.
@@ -302,7 +311,9 @@ impl<'a> Campaign<'a> {
         }
         let summary = self.record.between(begin, Instant::now());
         let name = if attacks.len() == 1 { attacks[0].name } else { "all at once" };
-        println!("{name:>16}  {summary}  {} over 3 × p99", summary.over(self.undisturbed.per_mille(990) * 3));
+        let over = summary.over(self.undisturbed.per_mille(990) * 3);
+        let log_gap = self.record.take_longest_log_gap().as_secs_f64();
+        println!("{name:>16}  {summary}  {over} over 3 × p99  longest log gap {log_gap:.2} s");
         if lives.len() > 1 {
             lives.iter().for_each(|(name, lives)| print_lives(name, lives));
         } else if let Some((_, lives)) = lives.first() {

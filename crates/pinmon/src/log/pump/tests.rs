@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use syscall::shared_word::SharedWord;
+
 use super::*;
 use crate::log::{journal::Phase, recover::recover};
 
@@ -18,6 +20,7 @@ struct Bench {
     sink: Sink,
     taps: Taps,
     pump: Pump,
+    held: SharedWord,
 }
 
 fn journal(folder: &Path) -> Journal {
@@ -40,12 +43,13 @@ impl Bench {
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
         let sink = Sink::new(Some(open_log(&log).into()), Default::default());
         let pump = Pump::new(journal(folder.path())).expect("pump");
-        Self { container, monitor, log, sink, taps: Taps::default(), pump, _folder: folder }
+        let held = SharedWord::new().expect("shared word");
+        Self { container, monitor, log, sink, taps: Taps::default(), pump, held, _folder: folder }
     }
 
     fn pass(&mut self) -> Pass {
-        let source =
-            Source { container: "c", kind: StreamKind::Stdout, fd: self.monitor.as_fd(), line_max: 64, flush: false };
+        let (fd, hold) = (self.monitor.as_fd(), Hold::of(&self.held, 1));
+        let source = Source { container: "c", kind: StreamKind::Stdout, fd, hold, line_max: 64, flush: false };
         self.pump.fifo(source, &mut self.sink, &mut self.taps).expect("pass")
     }
 
@@ -109,7 +113,9 @@ fn long_lines_are_cut_and_binary_is_kept() {
 fn a_fifo_that_is_full_of_little_moves_on() {
     let mut bench = Bench::new();
     rustix::pipe::fcntl_setpipe_size(&bench.container, 4096).expect("F_SETPIPE_SZ");
-    let source = |fd| Source { container: "c", kind: StreamKind::Stdout, fd, line_max: 16384, flush: false };
+    let held = SharedWord::new().expect("shared word");
+    let hold = Hold::of(&held, 1);
+    let source = |fd| Source { container: "c", kind: StreamKind::Stdout, fd, hold, line_max: 16384, flush: false };
     // Its only buffer is taken: a writer of more would wait, though it is not to the brim.
     bench.write(&[b'a'; 100]);
     let fd = bench.monitor.as_fd();
@@ -161,7 +167,13 @@ fn a_batch_cut_off_anywhere_arrives_once() {
         let (phase, entry) = bench.pump.journal.pending().expect("pending").expect("one");
         assert_eq!((entry.container.as_str(), phase == Phase::Written), ("c", step >= 2));
         for _again in 0..2 {
-            recover(&mut bench.pump.journal, Some(bench.monitor.as_fd()), &mut bench.sink, 64).expect("recover");
+            recover(
+                &mut bench.pump.journal,
+                Some((bench.monitor.as_fd(), Hold::of(&bench.held, 1))),
+                &mut bench.sink,
+                64,
+            )
+            .expect("recover");
         }
         assert!(bench.pump.journal.pending().expect("pending").is_none());
         bench.write(b"\n");
