@@ -100,6 +100,13 @@ impl Engine {
         self.0.health.data_disk().await
     }
 
+    /// Threads of this process that are blocked in a call on a pipe that a process of a container holds inside the kernel. Only
+    /// the end of that process, or of its container, ends the call: until then an execve(2) of this process does not return,
+    /// and its exit does not complete.
+    pub fn blocked_pipe_calls(&self) -> usize {
+        crate::session::blocked_pipe_calls()
+    }
+
     /// For how long parts that may hang have not answered.
     pub fn silence(&self) -> crate::Silence {
         self.0.health.silence()

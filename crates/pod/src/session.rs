@@ -1,5 +1,6 @@
 //! Streams of a command or an attached container.
 
+mod shared_pipe;
 mod stream;
 mod terminal;
 
@@ -23,6 +24,10 @@ use crate::{
     monitor::ExecWait,
 };
 
+pub(crate) use shared_pipe::{
+    PipeCalls, PipeReader, SharedPipe, blocked_calls as blocked_pipe_calls, close as close_pipe, close_attachments,
+    is_shared,
+};
 pub(crate) use stream::{Attached, Input, Output, TerminalStream};
 pub(crate) use terminal::{Terminal, close as close_terminal};
 

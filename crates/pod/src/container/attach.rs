@@ -21,6 +21,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
     if !container.has_streams() {
         return Err(told(Error::state("it does not run")));
     }
+    container.pipe_calls.check().map_err(told)?;
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
     let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(told)?.map(Terminal::new);
     let mut pipes = Attachments::new();
@@ -30,7 +31,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         }
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
         pipes.push(role, theirs);
-        Output::pipe(ours).map(Some)
+        Output::copy(ours).map(Some)
     };
     let stdout = output(request.stdout, Role::Stdout)?;
     let stderr = output(request.stderr && !config.tty, Role::Stderr)?;
@@ -39,7 +40,8 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let folder = engine.records.folder(Kind::Container, container.id());
-            Some(Input::pipe(offload::here(|| stdio::open_stdin(&folder)).map_err(told)?)?)
+            let pipe = container.pipe_calls.open(move || stdio::open_stdin(&folder).map(Some)).await.map_err(told)?;
+            pipe.map(Input::pipe).transpose()?
         }
     };
     if !pipes.is_empty() {

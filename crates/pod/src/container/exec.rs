@@ -3,10 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use monitor_api::{Attachments, Exec, Role};
-use rustix::{
-    fd::OwnedFd,
-    pipe::{PipeFlags, pipe_with},
-};
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{task::JoinHandle, time::timeout};
 use tracing::{Instrument, debug_span};
 
@@ -16,7 +13,7 @@ use crate::{
     engine::Inner,
     error::failed,
     identifier, orphans, process,
-    session::{self, Attached, Command, Input, Output, SessionControl, Terminal, TerminalStream},
+    session::{self, Attached, Command, Input, Output, SessionControl, SharedPipe, Terminal, TerminalStream},
 };
 
 /// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the kernel,
@@ -29,9 +26,9 @@ const LOOK_UP: Duration = Duration::from_secs(10);
 /// A command that runs, and our ends of its streams. It is killed when this is dropped before its end.
 pub(crate) struct Running {
     pub(crate) command: Command,
-    pub(crate) stdin: Option<OwnedFd>,
-    pub(crate) stdout: Option<OwnedFd>,
-    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdin: Option<SharedPipe>,
+    pub(crate) stdout: Option<SharedPipe>,
+    pub(crate) stderr: Option<SharedPipe>,
     pub(crate) terminal: Option<Terminal>,
 }
 
@@ -170,6 +167,7 @@ async fn start(
     if request.command.is_empty() {
         return Err(told(Error::invalid("no command")));
     }
+    container.pipe_calls.check().map_err(told)?;
     let process = resolve(engine, container, &request).await.map_err(told)?;
     let mut attachments = Attachments::new();
     let (mut stdin, mut stdout, mut stderr) = (None, None, None);
@@ -178,7 +176,7 @@ async fn start(
         if request.stdin {
             let (theirs, ours) = pipe()?;
             attachments.push(Role::Stdin, theirs);
-            stdin = Some(ours);
+            stdin = Some(SharedPipe::new(ours, &container.pipe_calls));
         }
         for (wanted, role, end) in
             [(request.stdout, Role::Stdout, &mut stdout), (request.stderr, Role::Stderr, &mut stderr)]
@@ -186,7 +184,7 @@ async fn start(
             if wanted {
                 let (ours, theirs) = pipe()?;
                 attachments.push(role, theirs);
-                *end = Some(ours);
+                *end = Some(SharedPipe::new(ours, &container.pipe_calls));
             }
         }
     }

@@ -5,26 +5,26 @@
 //! made itself a daemon: it cannot leave the command's cgroup.
 
 use std::{
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustix::fd::OwnedFd;
-use tokio::{net::unix::pipe::Receiver, time::timeout};
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::{Container, ExecOutput, ExecRequest, UserChoice, exec};
 use crate::{
     Error, ErrorKind, clock,
     engine::Inner,
     error::failed,
-    session::{Command, Ended},
+    session::{Ended, PipeReader, SharedPipe},
 };
 
-/// How long output is waited for after the command ended: a process it left behind may hold the pipe for ever.
+/// How long output is waited for after the command ended: a process it left behind may hold the pipe forever.
 const DRAIN: Duration = Duration::from_millis(100);
-/// As much is read at once.
-const PIECE: usize = 16 << 10;
+/// How long what is in a pipe then may take to be read: on a busy machine a while, and forever where a process of the container
+/// holds the pipe inside the kernel.
+const HELD: Duration = Duration::from_secs(1);
 /// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
 const LEFT: usize = 1 << 20;
 const SIGKILLED: i32 = 128 + 9;
@@ -46,9 +46,14 @@ pub(crate) async fn exec_sync(
         return Err(late("it could not even begin: the container, or the machine, stands still"));
     };
     let most = engine.config.exec_sync_output_max;
-    let outputs = (Gathered::of(running.stdout.take(), most)?, Gathered::of(running.stderr.take(), most)?);
-    match timeout(until_end.saturating_sub(begin.elapsed()), finish(&running.command, outputs)).await {
-        Ok(output) => told(engine, &container, output?),
+    let outputs = Outputs::new(running.stdout.take(), running.stderr.take(), most)?;
+    let remaining = || until_end.saturating_sub(begin.elapsed());
+    match timeout(remaining(), running.command.ended()).await {
+        Ok(ended) => {
+            let ended = ended?;
+            outputs.finish(remaining()).await;
+            told(engine, &container, ended, outputs)
+        }
         Err(_) => match timeout(exec::KILLED, running.command.kill()).await {
             Ok(Ok(())) => Err(late("it was killed with all it started")),
             Ok(Err(error)) => Err(late(&format!("killing it: {error}"))),
@@ -71,103 +76,53 @@ fn request(command: Vec<String>) -> ExecRequest {
     }
 }
 
-/// Reads until the command ended, then what is left.
-async fn finish(command: &Command, outputs: (Gathered, Gathered)) -> Result<(Ended, Gathered, Gathered), Error> {
-    let (mut out, mut err) = outputs;
-    let ended = {
-        let reading = async {
-            tokio::join!(out.read(), err.read());
-        };
-        tokio::pin!(reading);
-        tokio::select! {
-            ended = command.ended() => {
-                let _ = timeout(DRAIN, reading).await;
-                ended?
-            }
-            () = &mut reading => command.ended().await?,
-        }
-    };
-    // All that it wrote itself is in the pipes: on a busy machine more than was read meanwhile.
-    out.read_what_is_there();
-    err.read_what_is_there();
-    Ok((ended, out, err))
-}
-
 /// The answer; a command that was killed for want of memory says so.
-fn told(
-    engine: &Inner,
-    container: &Container,
-    (ended, mut out, mut err): (Ended, Gathered, Gathered),
-) -> Result<ExecOutput, Error> {
-    if let Some(cause) = out.failed.take().or_else(|| err.failed.take()) {
-        return Err(failed(format_args!("exec in container {}: read its output", container.id()))(cause));
-    }
+fn told(engine: &Inner, container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
+    let Outputs { stdout, stderr } = outputs;
+    let bytes = |reader: Option<PipeReader>| {
+        let bytes = reader.map_or_else(|| Ok(Vec::new()), PipeReader::into_bytes);
+        bytes.map_err(failed(format_args!("exec in container {}: read its output", container.id())))
+    };
+    let (stdout, mut stderr) = (bytes(stdout)?, bytes(stderr)?);
     if ended.code == SIGKILLED && (ended.oom_killed || container.has_new_oom_kill(engine)) {
         let now = clock::now();
         container.part("a command (exec) was killed: out of memory".into(), now, now, "");
-        err.bytes.extend_from_slice(b"\npinion: the command was killed: the container was out of memory\n");
+        stderr.extend_from_slice(b"\npinion: the command was killed: the container was out of memory\n");
     }
-    Ok(ExecOutput { stdout: out.bytes, stderr: err.bytes, exit_code: ended.code })
+    Ok(ExecOutput { stdout, stderr, exit_code: ended.code })
 }
 
-/// One stream, to a bound.
-struct Gathered {
-    pipe: Option<Receiver>,
-    bytes: Vec<u8>,
-    most: usize,
-    /// Not all of it could be read.
-    failed: Option<io::Error>,
+/// What the command writes. Other threads read it.
+struct Outputs {
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
 }
 
-impl Gathered {
-    fn of(pipe: Option<OwnedFd>, most: usize) -> Result<Self, Error> {
-        let pipe = pipe.map(Receiver::from_owned_fd).transpose().map_err(failed("read a pipe"))?;
-        Ok(Self { pipe, bytes: Vec::new(), most, failed: None })
+impl Outputs {
+    /// Keeps `most` bytes of each.
+    fn new(stdout: Option<SharedPipe>, stderr: Option<SharedPipe>, most: usize) -> Result<Self, Error> {
+        let read = |pipe: Option<SharedPipe>| pipe.map(|pipe| pipe.reader_of_all(most)).transpose();
+        Ok(Self { stdout: read(stdout)?, stderr: read(stderr)? })
     }
 
-    /// To the end of the stream.
-    async fn read(&mut self) {
-        while let Some(pipe) = &self.pipe {
-            if let Err(cause) = pipe.readable().await {
-                return self.fail(cause);
-            }
-            self.piece();
+    fn readers(&self) -> impl Iterator<Item = &PipeReader> {
+        self.stdout.iter().chain(&self.stderr)
+    }
+
+    /// Waits for the rest of what an ended command wrote, for `remaining` or twice [`DRAIN`] at most: to the end of the streams, or
+    /// until what is in the pipes is read. What a process of the container holds inside the kernel is left there.
+    async fn finish(&self, remaining: Duration) {
+        let begin = Instant::now();
+        let ended = join_all(self.readers().map(PipeReader::ended));
+        // One that ended right before its deadline is answered with all of its output, too.
+        let remaining = remaining.max(2 * DRAIN);
+        if timeout(DRAIN, ended).await.is_ok() {
+            return;
         }
-    }
-
-    /// Until the pipe is empty, without waiting; who goes on writing is not followed for ever.
-    fn read_what_is_there(&mut self) {
-        let mut left = LEFT;
-        while let Some(length) = self.piece() {
-            left = left.saturating_sub(length);
-            if left == 0 {
-                return;
-            }
+        // All that the command wrote itself is in the pipes.
+        let drained = join_all(self.readers().map(|reader| reader.drained(LEFT)));
+        if timeout(HELD.min(remaining.saturating_sub(begin.elapsed())), drained).await.is_err() {
+            tracing::debug!("output of a command could not be read: its pipe is held inside the kernel");
         }
-    }
-
-    /// As much as is there at once; none: nothing, or the stream is at its end.
-    fn piece(&mut self) -> Option<usize> {
-        let pipe = self.pipe.as_ref()?;
-        let length = if self.bytes.len() < self.most {
-            self.bytes.reserve(PIECE);
-            pipe.try_read_buf(&mut self.bytes)
-        } else {
-            // Read all the same: a command that cannot write would never end.
-            pipe.try_read(&mut [0; PIECE])
-        };
-        self.bytes.truncate(self.most);
-        match length {
-            Ok(0) => self.pipe = None,
-            Ok(length) => return Some(length),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(cause) => self.fail(cause),
-        }
-        None
-    }
-
-    fn fail(&mut self, cause: io::Error) {
-        self.pipe = None;
-        self.failed = Some(cause);
     }
 }

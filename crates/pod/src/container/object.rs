@@ -19,6 +19,7 @@ use crate::{
     engine::Inner,
     error::failed,
     making::Making,
+    session::PipeCalls,
     state::{Kind, Records},
     timeline::Timeline,
 };
@@ -152,6 +153,7 @@ pub(crate) struct Container {
     oom_kills: AtomicU64,
     /// The exit code of a process that fell to this one when its monitor died, and was reaped here.
     pub(crate) reaped: Mutex<Option<i32>>,
+    pub(crate) pipe_calls: Arc<PipeCalls>,
     record: watch::Sender<Arc<ContainerRecord>>,
     writing: Mutex<()>,
     process: OnceLock<oci::Process>,
@@ -167,6 +169,7 @@ impl Container {
             asked: AtomicBool::new(false),
             oom_kills: AtomicU64::new(0),
             reaped: Mutex::new(None),
+            pipe_calls: Arc::default(),
             record: watch::Sender::new(Arc::new(record)),
             writing: Mutex::new(()),
             process: OnceLock::new(),

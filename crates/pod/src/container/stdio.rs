@@ -7,7 +7,7 @@
 //! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
 //! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
 
-use std::{io, path::Path};
+use std::{io, path::Path, sync::Arc};
 
 use monitor_api::{Attachments, Role};
 use rustix::{
@@ -17,7 +17,11 @@ use rustix::{
 };
 
 use super::ContainerConfig;
-use crate::{Error, attempts, error::failed};
+use crate::{
+    Error, attempts,
+    error::failed,
+    session::{PipeCalls, SharedPipe},
+};
 
 /// All that may be there.
 pub(crate) const FIFOS: [&str; 3] = [STDIN, "stdout", "stderr"];
@@ -58,25 +62,34 @@ impl Stdio {
     }
 
     /// The ends that a monitor needs for a container that runs already, when all duplicates were lost.
-    pub(crate) fn again(folder: &Path, config: &ContainerConfig) -> Attachments {
+    pub(crate) async fn again(folder: &Path, config: &ContainerConfig, calls: &Arc<PipeCalls>) -> Attachments {
         let mut files = Attachments::new();
         if config.tty {
             return files;
         }
         for (name, _, monitor) in OUTPUTS {
             let path = folder.join(name);
-            match attempts::repeat(|| Ok(open_once(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
-                Ok(file) => files.push(monitor, file),
-                // A container that could have none.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!("open {}, its output is lost: {error}", path.display()),
+            let open = {
+                let path = path.clone();
+                move || match attempts::repeat(|| Ok(open_once(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
+                    // A container that could have none.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                    opened => opened.map(Some).map_err(failed("open a FIFO")),
+                }
+            };
+            match calls.open(open).await {
+                Ok(pipe) => pipe.and_then(SharedPipe::into_file).into_iter().for_each(|file| files.push(monitor, file)),
+                Err(error) => tracing::warn!("{}: its output is lost: {error}", path.display()),
             }
         }
-        if config.stdin
-            && !config.stdin_once
-            && let Ok(file) = open_stdin(folder)
-        {
-            files.push(Role::StdinHold, file);
+        if config.stdin && !config.stdin_once {
+            let folder = folder.to_owned();
+            let pipe = calls.open(move || open_stdin(&folder).map(Some)).await;
+            pipe.ok()
+                .flatten()
+                .and_then(SharedPipe::into_file)
+                .into_iter()
+                .for_each(|file| files.push(Role::StdinHold, file));
         }
         files
     }

@@ -9,7 +9,11 @@ use std::{
 
 use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOptions, Request, Role};
 
-use crate::{Error, error::failed, session::close_terminal};
+use crate::{
+    Error,
+    error::failed,
+    session::{close_pipe, close_terminal, is_shared},
+};
 
 /// What a monitor held when this process came, and nobody asked for yet.
 #[derive(Debug, Default)]
@@ -60,8 +64,10 @@ impl Held {
     /// Closes what is not needed any longer.
     fn retain(&mut self, needed: impl Fn(Role) -> bool) {
         for (role, file) in self.files.extract_if(.., |(role, _)| !needed(*role)) {
-            if role == Role::Terminal {
-                close_terminal(file);
+            match role {
+                Role::Terminal => close_terminal(file),
+                role if is_shared(role) => close_pipe(file),
+                _ => drop(file),
             }
         }
     }

@@ -22,7 +22,7 @@ use tokio::{
 use tracing::{Instrument, debug_span};
 
 use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
-use crate::{Error, ErrorKind, watched::watch};
+use crate::{Error, ErrorKind, session::close_attachments, watched::watch};
 
 const PATIENCE: Patience = Patience { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
 /// The first answer of a monitor that may just be starting.
@@ -159,7 +159,9 @@ impl Link {
             // One sender at a time: the room that was seen is still there.
             let _turn = self.turn.lock().await;
             self.room().await?;
-            match self.socket.get_ref().0.send(envelope, &attachments) {
+            let sent = self.socket.get_ref().0.send(envelope, &attachments);
+            close_attachments(attachments);
+            match sent {
                 Ok(()) => Ok(()),
                 Err(CodecError::Closed) => Err(lost()),
                 Err(error) => Err(Error::internal(format!("send a request to the monitor: {error}"))),

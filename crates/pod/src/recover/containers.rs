@@ -223,7 +223,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         stale
     });
     let folder = engine.records.folder(Kind::Container, container.id());
-    let mut files = stdio::Stdio::again(&folder, container.config());
+    let mut files = stdio::Stdio::again(&folder, container.config(), &container.pipe_calls).await;
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     match log_again(engine, container).await {

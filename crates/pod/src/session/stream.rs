@@ -16,7 +16,10 @@ use tokio::{
     net::unix::pipe,
 };
 
-use super::Terminal;
+use super::{
+    Terminal,
+    shared_pipe::{PipeReader, PipeWriter, SharedPipe},
+};
 use crate::{Error, engine::Inner, error::failed, watched::watch};
 
 fn closed() -> Error {
@@ -25,25 +28,31 @@ fn closed() -> Error {
 
 /// What a process reads from.
 pub(crate) enum Input {
-    Pipe(pipe::Sender),
+    Pipe(PipeWriter),
     Terminal(TerminalStream),
 }
 
 /// What a process writes to.
 pub(crate) enum Output {
-    Pipe(pipe::Receiver),
+    Pipe(PipeReader),
+    /// A copy of a container's output. The monitor has the other end, and no container.
+    Copy(pipe::Receiver),
     Terminal(TerminalStream),
 }
 
 impl Input {
-    pub(crate) fn pipe(file: OwnedFd) -> Result<Self, Error> {
-        pipe::Sender::from_owned_fd(file).map(Self::Pipe).map_err(failed("write to a pipe"))
+    pub(crate) fn pipe(pipe: SharedPipe) -> Result<Self, Error> {
+        pipe.writer().map(Self::Pipe)
     }
 }
 
 impl Output {
-    pub(crate) fn pipe(file: OwnedFd) -> Result<Self, Error> {
-        pipe::Receiver::from_owned_fd(file).map(Self::Pipe).map_err(failed("read a pipe"))
+    pub(crate) fn pipe(pipe: SharedPipe) -> Result<Self, Error> {
+        pipe.reader().map(Self::Pipe)
+    }
+
+    pub(crate) fn copy(file: OwnedFd) -> Result<Self, Error> {
+        pipe::Receiver::from_owned_fd(file).map(Self::Copy).map_err(failed("read a pipe"))
     }
 }
 
@@ -51,6 +60,7 @@ impl AsyncRead for Output {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Pipe(pipe) => Pin::new(pipe).poll_read(context, buffer),
+            Self::Copy(pipe) => Pin::new(pipe).poll_read(context, buffer),
             Self::Terminal(terminal) => terminal.poll_read(context, buffer),
         }
     }
@@ -64,12 +74,15 @@ impl AsyncWrite for Input {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Pipe(pipe) => Pin::new(pipe).poll_flush(context),
+            Self::Terminal(_) => Poll::Ready(Ok(())),
+        }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
     }
 }
 
@@ -160,12 +173,16 @@ impl AsyncWrite for Attached {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().input {
+            Some(input) => Pin::new(input).poll_flush(context),
+            None => Poll::Ready(Ok(())),
+        }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(self.as_mut().poll_flush(context));
         self.get_mut().close();
-        Poll::Ready(Ok(()))
+        Poll::Ready(flushed)
     }
 }

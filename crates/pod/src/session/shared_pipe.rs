@@ -1,0 +1,231 @@
+//! Pipes whose other end a process of a container has.
+//!
+//! A pipe has one mutex in the kernel. splice(2) between a pipe and a socket sleeps with it while the socket has nothing to read,
+//! or no room, for as long as the process that called it likes. In the meantime open(2) of a FIFO, read(2), write(2), tee(2),
+//! `FIONREAD` and close(2) block, uninterruptibly, also with `O_NONBLOCK`; poll(2) and epoll take no lock. No privilege is
+//! needed for that, and any process that has the pipe can do it, whichever it was made for.
+//!
+//! ```text
+//! PipeReader ◀── bytes ── threads ◀── read ── pipe ◀── container
+//! PipeWriter ─── bytes ─▶ threads ── write ─▶ pipe ──▶ container      open, close: threads too
+//! ```
+//! So nothing is done here with such a pipe but by threads for it ([`threads`]). [`PipeCalls`] counts for each container what
+//! did not return yet: one that holds [`BLOCKED_MAX`] is refused further commands, so that it does not use up the threads.
+
+mod reader;
+mod threads;
+mod writer;
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use monitor_api::{Attachments, Role};
+use rustix::fd::OwnedFd;
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::{Error, error::failed};
+use reader::Ahead;
+pub(crate) use reader::PipeReader;
+pub(crate) use writer::PipeWriter;
+
+/// A call that did not return for so long is blocked: others return within microseconds.
+const BLOCKED: Duration = Duration::from_millis(100);
+/// As many blocked calls has a container that is refused further commands.
+const BLOCKED_MAX: usize = 8;
+/// How long an open of a FIFO is waited for.
+const OPEN: Duration = Duration::from_secs(2);
+
+/// Calls on the pipes of one container that did not return yet.
+#[derive(Default)]
+pub(crate) struct PipeCalls(Mutex<Running>);
+
+#[derive(Default)]
+struct Running {
+    last_number: u64,
+    begun: Vec<(u64, Instant)>,
+}
+
+impl PipeCalls {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call while it runs.
+    fn during<T>(&self, call: impl FnOnce() -> T) -> T {
+        let number = {
+            let mut running = self.lock();
+            running.last_number += 1;
+            let number = running.last_number;
+            running.begun.push((number, Instant::now()));
+            number
+        };
+        let outcome = call();
+        self.lock().begun.retain(|(begun, _)| *begun != number);
+        outcome
+    }
+
+    /// Refuses further pipes of a container that holds too many.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let blocked = self.lock().begun.iter().filter(|(_, begun)| begun.elapsed() >= BLOCKED).count();
+        if blocked < BLOCKED_MAX {
+            return Ok(());
+        }
+        Err(Error::state(format!(
+            "{blocked} earlier commands' pipes are held inside the kernel by a process of the container (splice(2)); end it or \
+             stop the container"
+        )))
+    }
+
+    /// Opens a FIFO that processes of the container may have open, within [`OPEN`]; `None` where `open` finds none.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        open: impl FnOnce() -> Result<Option<OwnedFd>, Error> + Send + 'static,
+    ) -> Result<Option<SharedPipe>, Error> {
+        let calls = Arc::clone(self);
+        let (opened, open_done) = oneshot::channel();
+        threads::run(move || {
+            let pipe = calls.during(open).map(|file| file.map(|file| SharedPipe::new(file, &calls)));
+            // A caller that has gone leaves the pipe to be closed.
+            let _ = opened.send(pipe);
+        });
+        match timeout(OPEN, open_done).await {
+            Ok(Ok(pipe)) => pipe,
+            Ok(Err(_)) => Err(Error::internal("open a FIFO: its thread ended")),
+            Err(_) => Err(Error::state(
+                "open a FIFO: it is held inside the kernel by a process of the container (splice(2)); end it or stop the \
+                 container",
+            )),
+        }
+    }
+}
+
+/// Calls on pipes of any container that are blocked.
+pub(crate) fn blocked_calls() -> usize {
+    threads::blocked()
+}
+
+/// An end that nobody reads or writes yet. Dropping it closes it, on another thread.
+pub(crate) struct SharedPipe {
+    file: Option<OwnedFd>,
+    calls: Arc<PipeCalls>,
+}
+
+impl SharedPipe {
+    pub(crate) fn new(file: OwnedFd, calls: &Arc<PipeCalls>) -> Self {
+        Self { file: Some(file), calls: Arc::clone(calls) }
+    }
+
+    /// Reads no more than is taken.
+    pub(crate) fn reader(self) -> Result<PipeReader, Error> {
+        self.read(Ahead::Piece)
+    }
+
+    /// Reads all at once, and keeps the first `keep` bytes.
+    pub(crate) fn reader_of_all(self, keep: usize) -> Result<PipeReader, Error> {
+        self.read(Ahead::All { keep })
+    }
+
+    fn read(mut self, ahead: Ahead) -> Result<PipeReader, Error> {
+        let (file, threads) = self.take().map_err(failed("read a pipe"))?;
+        PipeReader::new(file, Arc::clone(&self.calls), threads, ahead).map_err(|(error, file)| {
+            self.file = Some(file);
+            failed("read a pipe")(error)
+        })
+    }
+
+    pub(crate) fn writer(mut self) -> Result<PipeWriter, Error> {
+        let (file, threads) = self.take().map_err(failed("write to a pipe"))?;
+        PipeWriter::new(file, Arc::clone(&self.calls), threads).map_err(|(error, file)| {
+            self.file = Some(file);
+            failed("write to a pipe")(error)
+        })
+    }
+
+    /// The file, for others to own: it is closed by [`close`] or sent to the monitor.
+    pub(crate) fn into_file(mut self) -> Option<OwnedFd> {
+        self.file.take()
+    }
+
+    fn take(&mut self) -> io::Result<(OwnedFd, &'static threads::Threads)> {
+        let threads = threads::threads()?;
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        rustix::io::ioctl_fionbio(file, true)?;
+        self.file.take().map(|file| (file, threads)).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for SharedPipe {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            close_counted(file, Arc::clone(&self.calls));
+        }
+    }
+}
+
+/// Closes a pipe of a container on another thread.
+fn close_counted(pipe: impl Send + 'static, calls: Arc<PipeCalls>) {
+    threads::run(move || calls.during(|| drop(pipe)));
+}
+
+/// Whether a container's processes have the other end of what has this role, or this very end.
+pub(crate) fn is_shared(role: Role) -> bool {
+    use Role::{Stderr, StderrRead, Stdin, StdinHold, Stdout, StdoutRead};
+    matches!(role, Stdin | Stdout | Stderr | StdinHold | StdoutRead | StderrRead)
+}
+
+/// Closes the pipes of containers among these on another thread, and the rest at once.
+pub(crate) fn close_attachments(files: Attachments) {
+    close_all(files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file));
+}
+
+/// Most closes of pipes that belong to no running command. What is beyond waits for one of them, and stays open until then: a
+/// container that starts again and again must not leave more threads each time.
+const CLOSING_MAX: usize = 64;
+
+struct Closing {
+    waiting: VecDeque<OwnedFd>,
+    threads: usize,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { waiting: VecDeque::new(), threads: 0 });
+
+fn closing() -> MutexGuard<'static, Closing> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Closes a pipe of a container, or one that a container had, on another thread.
+pub(crate) fn close(file: OwnedFd) {
+    close_all([file]);
+}
+
+fn close_all(files: impl IntoIterator<Item = OwnedFd>) {
+    let mut closing = closing();
+    closing.waiting.extend(files);
+    if closing.threads < CLOSING_MAX && !closing.waiting.is_empty() {
+        closing.threads += 1;
+        drop(closing);
+        threads::run(close_waiting);
+    }
+}
+
+fn close_waiting() {
+    loop {
+        let file = {
+            let mut closing = closing();
+            let file = closing.waiting.pop_front();
+            closing.threads -= usize::from(file.is_none());
+            file
+        };
+        match file {
+            Some(file) => drop(file),
+            None => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! What the processes of a container write into a pipe.
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    io, mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, epoll::EventFlags, poll},
+    fd::OwnedFd,
+    io::Errno,
+};
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    task::coop,
+};
+
+use super::{
+    PipeCalls, close_counted,
+    threads::{Ready, Threads},
+};
+
+/// Most bytes of one read(2): an ordinary pipe holds no more.
+const PIECE: usize = 64 << 10;
+/// Most bytes that are read before other pipes have their turn.
+const TURN: usize = 1 << 20;
+
+thread_local! {
+    static PIECE_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; PIECE]);
+}
+
+/// The read end of a pipe. Dropping it closes it, on another thread.
+pub(crate) struct PipeReader(Arc<Reading>);
+
+/// How much is read ahead of its reader.
+#[derive(Clone, Copy)]
+pub(super) enum Ahead {
+    /// One piece: what writes faster than the reader reads waits.
+    Piece,
+    /// Everything. What is beyond so many bytes is read and dropped: a command that cannot write would never end.
+    All { keep: usize },
+}
+
+struct Reading {
+    threads: &'static Threads,
+    calls: Arc<PipeCalls>,
+    ahead: Ahead,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` at the end of the stream, and after a failure.
+    pipe: Option<Arc<OwnedFd>>,
+    token: u64,
+    /// A thread is inside [`Reading::read`]. It waits for the pipe again when it is not.
+    is_reading: bool,
+    /// Nobody waits for the pipe until the reader took what there is.
+    is_full: bool,
+    bytes: Vec<u8>,
+    /// Dropped bytes included.
+    total: usize,
+    failed: Option<io::Error>,
+    waker: Option<Waker>,
+    /// The reader waits for the end alone.
+    only_end: bool,
+}
+
+impl PipeReader {
+    pub(super) fn new(
+        pipe: OwnedFd,
+        calls: Arc<PipeCalls>,
+        threads: &'static Threads,
+        ahead: Ahead,
+    ) -> Result<Self, (io::Error, OwnedFd)> {
+        let reading = Arc::new(Reading {
+            threads,
+            calls,
+            ahead,
+            state: Mutex::new(State {
+                pipe: None,
+                token: 0,
+                is_reading: false,
+                is_full: false,
+                bytes: Vec::new(),
+                total: 0,
+                failed: None,
+                waker: None,
+                only_end: false,
+            }),
+        });
+        // Held until the pipe is in its place: it may be readable already.
+        let mut state = reading.lock();
+        match threads.watch(&pipe, EventFlags::IN, Arc::clone(&reading) as _) {
+            Ok(token) => state.token = token,
+            Err(error) => return Err((error, pipe)),
+        }
+        state.pipe = Some(Arc::new(pipe));
+        drop(state);
+        Ok(Self(reading))
+    }
+
+    /// Resolves at the end of the stream, or when it cannot be read any longer.
+    pub(crate) async fn ended(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.is_over() {
+                return Poll::Ready(());
+            }
+            state.wait(context, true);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Resolves when all is read that was in the pipe at the time of the call; what is written afterwards is followed for
+    /// `most` bytes.
+    pub(crate) async fn drained(&self, most: usize) {
+        let before = self.0.lock().total;
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            let Some(pipe) = state.pipe.as_ref().filter(|_| !state.is_over()) else { return Poll::Ready(()) };
+            let is_empty = !state.is_reading && !is_readable(pipe);
+            if is_empty || state.total - before >= most {
+                return Poll::Ready(());
+            }
+            state.wait(context, false);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// All that was read and kept. It fails where not all of the stream could be read.
+    pub(crate) fn into_bytes(self) -> io::Result<Vec<u8>> {
+        let mut state = self.0.lock();
+        match state.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(mem::take(&mut state.bytes)),
+        }
+    }
+}
+
+impl Drop for PipeReader {
+    fn drop(&mut self) {
+        let (pipe, token) = {
+            let mut state = self.0.lock();
+            (state.pipe.take(), state.token)
+        };
+        if let Some(pipe) = pipe {
+            self.0.threads.forget(token);
+            close_counted(pipe, Arc::clone(&self.0.calls));
+        }
+    }
+}
+
+impl AsyncRead for PipeReader {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let turn = ready!(coop::poll_proceed(context));
+        let mut state = self.0.lock();
+        if state.bytes.is_empty() && !state.is_over() {
+            state.wait(context, false);
+            return Poll::Pending;
+        }
+        turn.made_progress();
+        let length = state.bytes.len().min(buffer.remaining());
+        buffer.put_slice(&state.bytes[..length]);
+        state.bytes.drain(..length);
+        if state.is_full && state.bytes.is_empty() {
+            state.is_full = false;
+            if !state.is_reading {
+                self.0.arm(&mut state);
+            }
+        }
+        match state.failed.take_if(|_| length == 0) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl Reading {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the pipe again.
+    fn arm(&self, state: &mut State) {
+        let Some(pipe) = &state.pipe else { return };
+        if let Err(error) = self.threads.arm(&**pipe, state.token, EventFlags::IN) {
+            state.failed = Some(error);
+        }
+    }
+
+    /// Reads what there is. The caller closes what is returned: the pipe at its end.
+    fn read(&self, pipe: &OwnedFd, buffer: &mut [u8]) -> Option<Arc<OwnedFd>> {
+        let mut turn = TURN;
+        loop {
+            let result = self.calls.during(|| rustix::io::read(pipe, &mut *buffer));
+            let mut state = self.lock();
+            let goes_on = match result {
+                Ok(0) => return state.pipe.take(),
+                Ok(length) => {
+                    state.add(&buffer[..length], self.ahead);
+                    turn = turn.saturating_sub(length);
+                    // Less than asked for: it is empty.
+                    turn > 0 && length == buffer.len() && !state.is_full
+                }
+                Err(Errno::INTR) => true,
+                Err(Errno::AGAIN) => false,
+                Err(errno) => {
+                    state.failed = Some(errno.into());
+                    return state.pipe.take();
+                }
+            };
+            if !goes_on || state.pipe.is_none() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Ready for Reading {
+    fn ready(&self) {
+        let pipe = {
+            let mut state = self.lock();
+            state.is_reading = state.pipe.is_some();
+            state.pipe.clone()
+        };
+        let Some(pipe) = pipe else { return };
+        let ended = PIECE_BUFFER.with_borrow_mut(|buffer| self.read(&pipe, buffer));
+        let token = {
+            let mut state = self.lock();
+            state.is_reading = false;
+            if !state.is_full {
+                self.arm(&mut state);
+            }
+            state.wake();
+            state.token
+        };
+        if ended.is_some() {
+            self.threads.forget(token);
+        }
+        // The last of them closes it, which may block: after everybody was woken.
+        self.calls.during(|| drop((ended, pipe)));
+    }
+}
+
+impl State {
+    /// At the end of the stream, or after a failure.
+    fn is_over(&self) -> bool {
+        self.pipe.is_none() || self.failed.is_some()
+    }
+
+    fn wait(&mut self, context: &Context<'_>, only_end: bool) {
+        self.only_end = only_end;
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => self.waker = Some(context.waker().clone()),
+        }
+    }
+
+    fn wake(&mut self) {
+        if self.is_over() || !self.only_end {
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8], ahead: Ahead) {
+        self.total += bytes.len();
+        let kept = match ahead {
+            Ahead::Piece => bytes.len(),
+            Ahead::All { keep } => bytes.len().min(keep.saturating_sub(self.bytes.len())),
+        };
+        self.bytes.extend_from_slice(&bytes[..kept]);
+        self.is_full = matches!(ahead, Ahead::Piece);
+    }
+}
+
+/// Takes no lock of the pipe.
+fn is_readable(pipe: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(pipe, PollFlags::IN)];
+    poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,268 @@
+//! Processes of a container that hold its pipes inside the kernel: splice(2) between a pipe and a socket sleeps with the
+//! pipe's mutex. What the daemon does with that pipe then blocks, and must block neither its answers nor others.
+
+mod node;
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use node::{Node, PATIENCE, container, end, eventually, exec, on_a_node, script};
+use pod::{ContainerConfig, Engine, Error, ErrorKind, ExecOutput, ExecRequest, Propagation, UserChoice, Volume};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::timeout,
+};
+
+/// Where the server of `holder` listens.
+const SOCKET: &str = "/dev/shm/holder";
+/// An answer that waits for nobody; well below the minute after which a holder ends by itself.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// A container that has `/payload/holder`.
+fn with_holder(node: &Node, mut config: ContainerConfig) -> ContainerConfig {
+    let program = node.dir.join("payload");
+    if !program.exists() {
+        fs::create_dir(&program).expect("directory");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/payload/holder.c");
+        let compiler = Command::new("cc")
+            .args(["-static", "-O1", "-s", "-Wall", "-Werror", "-o"])
+            .args([&program.join("holder"), &source])
+            .status();
+        assert!(
+            compiler.is_ok_and(|status| status.success()),
+            "cc -static: gcc and libc6-dev are needed (scripts/setup)"
+        );
+    }
+    config.volumes.push(Volume {
+        container_path: "/payload".into(),
+        host_path: program,
+        image: None,
+        options: vec![],
+        uid_mappings: vec![],
+        gid_mappings: vec![],
+        readonly: true,
+        recursive_readonly: false,
+        propagation: Propagation::Private,
+        selinux_relabel: false,
+    });
+    config
+}
+
+fn holder(arguments: &[&str]) -> Vec<String> {
+    ["/payload/holder"].iter().chain(arguments).map(|word| (*word).to_owned()).collect()
+}
+
+/// Runs `holder` in a container, and how long that took.
+async fn hold(engine: &Engine, id: &str, arguments: &[&str], limit: Duration) -> (Result<ExecOutput, Error>, Duration) {
+    let begin = Instant::now();
+    let outcome = engine.exec_sync(id, holder(arguments), limit).await;
+    (outcome, begin.elapsed())
+}
+
+/// Threads of this process that are uninterruptible, and all of them.
+fn threads() -> (usize, usize) {
+    let all: Vec<_> = fs::read_dir("/proc/self/task").expect("tasks").flatten().collect();
+    let state = |task: &fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+    let blocked = all.iter().filter(|task| state(task).contains(") D "));
+    (blocked.count(), all.len())
+}
+
+fn streams(command: Vec<String>) -> ExecRequest {
+    ExecRequest {
+        env: vec![],
+        working_dir: None,
+        user: UserChoice::Image,
+        command,
+        tty: false,
+        stdin: true,
+        stdout: true,
+        stderr: true,
+        size: None,
+    }
+}
+
+#[test]
+fn a_command_that_holds_its_output_is_answered_at_its_deadline() {
+    on_a_node("a_command_that_holds_its_output_is_answered_at_its_deadline", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
+        for round in 0..5 {
+            let (outcome, took) = hold(&engine, &id, &["stdout"], Duration::from_secs(1)).await;
+            let error = outcome.expect_err("held");
+            assert_eq!(error.kind, ErrorKind::DeadlineExceeded, "{round}: {error}");
+            assert!(error.message.contains("killed with all it started"), "{error}");
+            assert!(took < AT_ONCE, "{round}: {took:?}");
+        }
+        assert_eq!(exec(&engine, &id, "echo on").await, "on\n");
+        eventually("no thread is blocked", || threads().0 == 0);
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn commands_that_hold_their_output_delay_no_other_container() {
+    on_a_node("commands_that_hold_their_output_delay_no_other_container", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
+        let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
+        let held = {
+            let (engine, id) = (engine.clone(), id.clone());
+            let held = async move { join_all((0..10).map(|_| hold(&engine, &id, &["stdout"], AT_ONCE))).await };
+            tokio::spawn(held)
+        };
+        let begin = Instant::now();
+        let mut blocked = 0;
+        while !held.is_finished() {
+            assert!(begin.elapsed() < 3 * AT_ONCE, "they are answered");
+            let asked = Instant::now();
+            assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
+            assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+            blocked = blocked.max(threads().0);
+        }
+        for (outcome, took) in held.await.expect("task") {
+            assert_eq!(outcome.expect_err("held").kind, ErrorKind::DeadlineExceeded);
+            assert!(took < 2 * AT_ONCE, "{took:?}");
+        }
+        // Some bytes may have been read before the pipe was held.
+        assert!(blocked >= 3, "{blocked} threads were blocked: the pipes were not held");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_container_that_holds_pipes_is_refused_more_and_can_be_removed() {
+    on_a_node("a_container_that_holds_pipes_is_refused_more_and_can_be_removed", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let config = with_holder(&node, container("c", &["/payload/holder", "serve", SOCKET]));
+        let id = node.run(&engine, &pod, config).await;
+        let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
+        exec(&engine, &id, &format!("until [ -e {SOCKET} ]; do sleep 0.01; done")).await;
+        let before = threads().1;
+        for round in 0..8 {
+            // The command ended by itself, and what it passed its output to holds that.
+            let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], PATIENCE).await;
+            let output = outcome.expect("it ended");
+            assert_eq!(output.exit_code, 0, "{round}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(took < AT_ONCE, "{round}: {took:?}");
+            let asked = Instant::now();
+            assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
+            assert!(asked.elapsed() < Duration::from_secs(1), "{round}: {:?}", asked.elapsed());
+        }
+        assert!(threads().0 >= 8, "{:?}: the pipes were not held", threads());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(engine.blocked_pipe_calls() >= 8, "{}", engine.blocked_pipe_calls());
+        let (outcome, took) = hold(&engine, &id, &["pass", SOCKET], PATIENCE).await;
+        let error = outcome.expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::FailedPrecondition, "{error}");
+        assert!(error.message.contains("8 earlier commands' pipes are held inside the kernel"), "{error}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        for outcome in [engine.exec(&id, streams(holder(&[]))).await, engine.attach(&id, streams(vec![])).await] {
+            assert_eq!(outcome.map(drop).expect_err("refused").kind, ErrorKind::FailedPrecondition);
+        }
+        engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+        end(&engine, &id).await;
+        eventually("threads are back", || threads().0 == 0 && threads().1 <= before + 8);
+        eventually("no call is blocked", || engine.blocked_pipe_calls() == 0);
+        engine.remove_container(&id).await.expect("remove");
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_session_whose_input_is_held_ends_with_its_client() {
+    on_a_node("a_session_whose_input_is_held_ends_with_its_client", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, with_holder(&node, script("c", "while :; do sleep 0.05; done"))).await;
+        let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
+        for round in 0..3 {
+            let session = engine.exec(&id, streams(holder(&["stdin"]))).await.expect("exec");
+            let pod::Session { stdin, mut stdout, control, .. } = session;
+            let mut stdin = stdin.expect("its input");
+            // What the program takes, and what waits for the program.
+            let write = async {
+                for _ in 0..100 {
+                    stdin.write_all(b"a line\n").await?;
+                    stdin.flush().await?;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                std::io::Result::Ok(())
+            };
+            assert!(timeout(Duration::from_secs(2), write).await.is_err(), "{round}: its input is not held");
+            assert!(threads().0 > 0, "{round}: its input is not held");
+            let asked = Instant::now();
+            assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
+            assert!(asked.elapsed() < Duration::from_secs(1), "{round}: {:?}", asked.elapsed());
+            // The client leaves: both are dropped by a worker, which they must not block.
+            let left = Instant::now();
+            tokio::spawn(async move { drop((stdin, control)) }).await.expect("task");
+            let mut rest = Vec::new();
+            let stdout = stdout.as_mut().expect("its output");
+            timeout(AT_ONCE, stdout.read_to_end(&mut rest)).await.expect("it was killed").expect("read");
+            assert!(left.elapsed() < AT_ONCE, "{round}: {:?}", left.elapsed());
+            eventually("no thread is blocked", || threads().0 == 0);
+        }
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn an_attached_client_is_refused_while_the_containers_input_is_held() {
+    on_a_node("an_attached_client_is_refused_while_the_containers_input_is_held", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let mut config = with_holder(&node, container("c", &["/payload/holder", "stdin"]));
+        config.stdin = true;
+        let id = node.run(&engine, &pod, config).await;
+        let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
+        let session = engine.attach(&id, streams(vec![])).await.expect("attach");
+        let mut stdin = session.stdin.expect("its input");
+        stdin.write_all(b"a line\n").await.expect("write");
+        stdin.flush().await.expect("write");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // Even open(2) of the FIFO waits.
+        let asked = Instant::now();
+        let again = engine.attach(&id, streams(vec![])).await;
+        assert_eq!(again.map(drop).expect_err("held").kind, ErrorKind::FailedPrecondition);
+        assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+        tokio::spawn(async move { drop(stdin) }).await.expect("task");
+        let asked = Instant::now();
+        assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+        eventually("no thread is blocked", || threads().0 == 0);
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
+fn a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held() {
+    on_a_node("a_daemon_and_a_monitor_that_died_are_replaced_while_output_is_held", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("web")).await.expect("run");
+        let id = node.run(&engine, &pod, with_holder(&node, container("c", &["/payload/holder", "stdout"]))).await;
+        let other = node.run(&engine, &pod, script("other", "exec sleep 1000")).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let monitor = engine.status().await.info["monitor"]["pid"].as_i64().expect("the monitor's pid");
+        drop(engine);
+        node::shell(&format!("kill -9 {monitor}"));
+        eventually("the monitor is gone", || !Path::new(&format!("/proc/{monitor}/root/")).exists());
+        // Its FIFOs are opened again: open(2) waits for the mutex, too.
+        let begin = Instant::now();
+        let engine = node.open().await;
+        assert!(begin.elapsed() < 4 * AT_ONCE, "{:?}", begin.elapsed());
+        assert_eq!(node::state(&engine, &id), pod::ContainerState::Running);
+        assert_eq!(exec(&engine, &other, "echo on").await, "on\n");
+        engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+        eventually("no thread is blocked", || threads().0 == 0);
+        node.nothing_is_left(engine).await;
+    });
+}

@@ -1,0 +1,134 @@
+/*
+ * Holds the kernel's mutex of a pipe: splice(2) between a pipe and a socket sleeps with the pipe locked while the socket has
+ * nothing to read, or no room. Every read(2), write(2), FIONREAD and close(2) of that pipe by others waits, uninterruptibly.
+ *
+ *   holder stdout        holds its standard output, which has a byte to read
+ *   holder stdin         holds its standard input, once there is something to read in it
+ *   holder serve PATH    holds each descriptor that it is sent, in a process of its own
+ *   holder pass PATH     has the server hold its standard output, and ends
+ *
+ * It ends after a minute: a test that fails must not leave processes that nothing can kill.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void fail(const char *operation)
+{
+	perror(operation);
+	exit(99);
+}
+
+/* Two connected sockets that nothing is ever read from or written to. */
+static int silent_socket(void)
+{
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+		fail("socketpair");
+	return pair[0];
+}
+
+static void hold_output(int fd)
+{
+	int from = silent_socket();
+	/* A reader that is woken by this comes to the mutex later than this thread. */
+	if (write(fd, "x", 1) != 1)
+		fail("write");
+	splice(from, NULL, fd, NULL, 1, 0);
+	fail("splice to the pipe");
+}
+
+static void hold_input(int fd)
+{
+	static char junk[1 << 16];
+	int to = silent_socket();
+	fcntl(to, F_SETFL, O_NONBLOCK);
+	while (write(to, junk, sizeof junk) > 0 || write(to, junk, 1) > 0)
+		;
+	fcntl(to, F_SETFL, 0);
+	splice(fd, NULL, to, NULL, 1, 0);
+	fail("splice from the pipe");
+}
+
+static struct sockaddr_un address(const char *path)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	strncpy(name.sun_path, path, sizeof name.sun_path - 1);
+	return name;
+}
+
+static void serve(const char *path)
+{
+	struct sockaddr_un name = address(path);
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+	signal(SIGCHLD, SIG_IGN);
+	if (bind(listener, (struct sockaddr *)&name, sizeof name) < 0 || listen(listener, 64) < 0)
+		fail(path);
+	for (;;) {
+		char byte, control[CMSG_SPACE(sizeof(int))];
+		struct iovec data = {&byte, 1};
+		struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+		int fd, client = accept(listener, NULL, NULL);
+		if (client < 0 || recvmsg(client, &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
+			fail("receive a descriptor");
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+		if (fork() == 0) {
+			alarm(60);
+			close(client);
+			hold_output(fd);
+		}
+		usleep(20000);
+		/* Not closed: that would wait for the mutex. */
+		if (write(client, "k", 1) != 1)
+			fail("answer");
+		close(client);
+	}
+}
+
+static void pass(const char *path)
+{
+	struct sockaddr_un name = address(path);
+	int out = 1, server = socket(AF_UNIX, SOCK_STREAM, 0);
+	char byte = 'f', control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &out, sizeof out);
+	if (connect(server, (struct sockaddr *)&name, sizeof name) < 0 || sendmsg(server, &message, 0) != 1)
+		fail(path);
+	if (read(server, &byte, 1) != 1)
+		fail("read the answer");
+}
+
+int main(int count, char **arguments)
+{
+	const char *how = count > 1 ? arguments[1] : "";
+	/* The init process of a PID namespace ignores SIGALRM. */
+	if (getpid() == 1 && strcmp(how, "serve") && fork() > 0) {
+		wait(NULL);
+		return 97;
+	}
+	alarm(60);
+	if (!strcmp(how, "stdout"))
+		hold_output(1);
+	if (!strcmp(how, "stdin"))
+		hold_input(0);
+	if (!strcmp(how, "serve") && count > 2)
+		serve(arguments[2]);
+	if (!strcmp(how, "pass") && count > 2) {
+		pass(arguments[2]);
+		return 0;
+	}
+	return 98;
+}
