@@ -82,7 +82,7 @@ impl Monitor {
         child.stage = Stage::Exited(status.clone());
         if !child.output.is_open() {
             // Clients of a container without output of its own.
-            child.output.close();
+            child.output.close(false);
         }
         let container = child.id.clone();
         let (deleted, pending) = (!child.deletes.is_empty(), child.output.is_open());

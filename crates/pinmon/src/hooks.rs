@@ -115,6 +115,7 @@ impl Monitor {
         let flags = SocketFlags::CLOEXEC;
         let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::io::ioctl_fionbio(&line, true)?;
+        self.terminals.cloned();
         Clone3::default().fork(|| {
             let mut kept = [0, 1, 2, node.as_raw_fd(), theirs.as_raw_fd()];
             let entered = syscall::descriptors::close_all_but(&mut kept).and_then(|()| {

@@ -34,7 +34,7 @@ use syscall::shared_word::SharedWord;
 
 use crate::{
     epoll::Epoll,
-    log::{journal::Journal, pump::Pump},
+    log::{hold::Held, journal::Journal, pump::Pump},
     timer::Timers,
 };
 use alarm::{Alarm, Setting};
@@ -48,8 +48,10 @@ pub(crate) struct Start<'a> {
     pub(crate) state: BorrowedFd<'a>,
     pub(crate) journal: &'a str,
     pub(crate) busy: &'a SharedWord,
-    pub(crate) held: &'a SharedWord,
+    pub(crate) held: &'a Held,
     pub(crate) alarm: &'a Alarm,
+    /// For containers that hold up writers.
+    pub(crate) is_apart: bool,
     /// Process id of the monitor.
     pub(crate) monitor: Pid,
 }
@@ -68,7 +70,7 @@ pub(crate) fn run(start: Start<'_>) -> i32 {
 }
 
 fn serve(start: Start<'_>) -> io::Result<()> {
-    let Start { line, state, journal, busy, held, alarm, monitor } = start;
+    let Start { line, state, journal, busy, held, alarm, is_apart, monitor } = start;
     let _ = rustix::thread::set_name(c"pinmon-log");
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -83,6 +85,7 @@ fn serve(start: Start<'_>) -> io::Result<()> {
         state: state.try_clone_to_owned()?,
         busy,
         held,
+        is_apart,
         alarm: Setting::of(alarm),
         timers: Timers::default(),
         feeds: BTreeMap::new(),

@@ -98,6 +98,7 @@ impl Monitor {
         }
         self.flush();
         self.kill_writers();
+        self.writers.orphans.clear();
         self.close_terminals();
         Ok(())
     }

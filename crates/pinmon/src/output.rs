@@ -72,6 +72,14 @@ pub(crate) struct Tap {
     sent: bool,
 }
 
+impl Tap {
+    /// The end of output, also where another process has a copy: a log writer that cannot end. Where the client made a pipe,
+    /// its end is that of the last copy.
+    fn end(&self) {
+        let _ = rustix::net::shutdown(&self.pipe, rustix::net::Shutdown::Write);
+    }
+}
+
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -80,7 +88,7 @@ pub(crate) struct Output {
     pub(crate) log: Option<OwnedFd>,
     pub(crate) taps: Vec<Tap>,
     pub(crate) line_max: usize,
-    /// Chooses the writer, which stays the same for life.
+    /// Chooses the writer, which stays the same for life unless the container holds it up.
     pub(crate) place: Place,
     pub(crate) loss: Loss,
     /// Journals of dead writers that hold a batch of this container.
@@ -138,12 +146,17 @@ impl Output {
         free.is_some()
     }
 
+    /// A client is gone, or was dropped.
+    pub(crate) fn untap(&mut self, number: u8) {
+        self.taps.extract_if(.., |tap| tap.number == number).for_each(|tap| tap.end());
+    }
+
     /// One that another program of this process had.
     pub(crate) fn restore_tap(&mut self, number: u8, kind: StreamKind, pipe: OwnedFd) {
         self.taps.push(Tap { number, kind, pipe, sent: false });
     }
 
-    /// Continues in another file. It stays with its writer, also where that file is on another file system: a batch may be on
+    /// Continues in another file. It stays with its place, also where that file is on another file system: a batch may be on
     /// its way.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         if !self.is_open() {
@@ -173,14 +186,15 @@ impl Output {
             && pipe::are_empty(self.streams.iter().map(|stream| stream.file.as_fd()))
     }
 
-    /// Closes streams, clients and the log: all that was to come has come. Its writer closes its copies later.
-    pub(crate) fn close(&mut self) {
+    /// Closes streams, clients and the log: all that was to come has come. Its writer, if that lives, closes its copies later.
+    pub(crate) fn close(&mut self, writer_lives: bool) {
         for stream in &mut self.streams {
-            if let (StreamFile::Fifo(pipe), true) = (&mut stream.file, self.sent.added) {
+            if let (StreamFile::Fifo(pipe), true) = (&mut stream.file, self.sent.added && writer_lives) {
                 pipe.is_elsewhere();
             }
         }
         self.streams.clear();
+        self.taps.iter().for_each(Tap::end);
         self.taps.clear();
         self.log = None;
     }

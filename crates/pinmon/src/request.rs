@@ -28,7 +28,7 @@ use crate::{connection::Asked, monitor::Monitor};
 type Answer = Result<Option<Reply>, Failure>;
 
 impl Monitor {
-    /// Does what is asked. Attached descriptors that no verb takes are closed here.
+    /// Does what is asked. Attached descriptors that no verb takes are closed.
     pub(crate) fn handle(&mut self, asked: Asked, request: Request, mut attachments: Attachments) {
         let greets = matches!(request, Request::Hello { .. });
         if !greets && !self.link.as_ref().is_some_and(|link| link.greeted) {
@@ -38,7 +38,12 @@ impl Monitor {
         let answer = match request {
             Request::Hello { major, minor } => self.hello(major, minor),
             Request::Inventory => return self.send_inventory(asked),
-            Request::Adopt(adopt) => self.adopt(adopt, &mut attachments),
+            Request::Adopt(adopt) => {
+                let answer = self.adopt(adopt, &mut attachments);
+                // Of one that was refused.
+                self.terminals.release(attachments);
+                answer
+            }
             Request::Create(create) => self.create(asked, *create, attachments),
             Request::Start { container } => self.start(asked, &container),
             Request::Kill(kill) => self.kill(&kill),

@@ -130,7 +130,8 @@ impl Monitor {
             }
         };
         if let Some(terminal) = terminal
-            && let Err(error) = child.output.add(StreamKind::Stdout, terminal, &self.terminals.closing)
+            && let Err(error) =
+                child.output.add(StreamKind::Stdout, terminal, &self.terminals.closing.of(&child.sandbox))
         {
             eprintln!("pinmon: terminal of container {}: {error}", child.id);
         }
@@ -236,7 +237,7 @@ impl Monitor {
             }
             _ => return,
         };
-        child.output.close();
+        child.output.close(false);
         let mut nascent = nascent;
         self.take_unread_terminal(Some(&mut nascent));
         child.keep(nascent);

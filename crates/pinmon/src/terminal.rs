@@ -14,7 +14,14 @@
 //! A closer that hangs ends as soon as the process it waits for is gone. Its kill, its reaping and its number
 //! ([`CLOSERS_MAX`]) hold up nobody.
 
-use std::{cell::RefCell, collections::BTreeSet, io, rc::Rc, thread, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    io,
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
 use container::{Nascent, Progress};
 use monitor_api::{Attachments, Role};
@@ -26,19 +33,29 @@ use rustix::{
 };
 use syscall::clone::Clone3;
 
-use crate::{clock, monitor::Monitor, timer::Timer};
+use crate::{clock, monitor::Monitor, pipe::Pipe, timer::Timer};
 
-/// Most closers at a time. When all of them hang, further masters stay open.
-const CLOSERS_MAX: usize = 64;
-/// How long a closer keeps its copy after the monitor closed its own: another clone of the monitor that has not closed what
-/// it inherited yet must not be the last either.
+/// Most closers at a time, of all pods and of one. When all of them hang, further descriptors stay open.
+const CLOSERS_MAX: usize = 256;
+const CLOSERS_OF_POD_MAX: usize = 4;
+/// How long a closer keeps its copy after the monitor cloned something: a clone that has not closed what it inherited yet must
+/// not be the last either.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long after a closer could not be cloned the next try is.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Masters and ends of pipes that are to be closed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Closing(Rc<RefCell<Vec<Rc<OwnedFd>>>>);
+pub(crate) struct Closing {
+    queue: Rc<RefCell<VecDeque<Waiting>>>,
+    pod: Rc<str>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    file: Rc<OwnedFd>,
+    pod: Rc<str>,
+}
 
 /// A master, which goes to [`Closing`] when it is dropped.
 #[derive(Debug)]
@@ -48,6 +65,11 @@ pub(crate) struct Terminal {
 }
 
 impl Closing {
+    /// For what is this pod's: one that has many closers hang holds up no other.
+    pub(crate) fn of(&self, pod: &str) -> Self {
+        Self { queue: Rc::clone(&self.queue), pod: pod.into() }
+    }
+
     /// Takes ownership of a master.
     pub(crate) fn own(&self, master: OwnedFd) -> Terminal {
         Terminal { master: Rc::new(master), closing: self.clone() }
@@ -55,16 +77,18 @@ impl Closing {
 
     /// Those that are still open.
     fn len(&self) -> usize {
-        self.0.borrow().len()
+        self.queue.borrow().len()
     }
 
     /// Takes one over to close it.
-    pub(crate) fn put(&self, master: Rc<OwnedFd>) {
-        self.0.borrow_mut().push(master);
+    pub(crate) fn put(&self, file: Rc<OwnedFd>) {
+        self.queue.borrow_mut().push_back(Waiting { file, pod: Rc::clone(&self.pod) });
     }
 
-    fn take(&self) -> Option<Rc<OwnedFd>> {
-        self.0.borrow_mut().pop()
+    fn take(&self, may: impl Fn(&Rc<str>) -> bool) -> Option<Waiting> {
+        let mut queue = self.queue.borrow_mut();
+        let at = queue.iter().position(|waiting| may(&waiting.pod))?;
+        queue.remove(at)
     }
 }
 
@@ -84,28 +108,50 @@ impl AsFd for Terminal {
 #[derive(Debug, Default)]
 pub(crate) struct Terminals {
     pub(crate) closing: Closing,
-    /// Process ids of closers that were not reaped yet.
-    closers: BTreeSet<i32>,
+    /// Process ids of closers that were not reaped yet, and whose they are.
+    closers: BTreeMap<i32, Rc<str>>,
+    /// Moment of [`clock::monotonic`] of the last clone that may hold what it inherited for a while.
+    cloned_at: Cell<Duration>,
     /// When cloning is tried again after it failed.
     retry_at: Option<Duration>,
 }
 
 impl Terminals {
-    /// Closes descriptors that waited for the daemon: a record that holds the same terminal may be gone by now.
+    /// Closes descriptors that waited for the daemon, or came from it and were not taken: a record that holds the same terminal
+    /// or pipe may be gone by now.
     pub(crate) fn release(&self, attachments: Attachments) {
-        for (_, master) in attachments.into_iter().filter(|(role, _)| *role == Role::Terminal) {
-            drop(self.closing.own(master));
+        for (role, file) in attachments {
+            match role {
+                Role::Terminal => drop(self.closing.own(file)),
+                Role::StdoutRead | Role::StderrRead | Role::StdinHold => drop(Pipe::new(file, &self.closing)),
+                _ => drop(file),
+            }
         }
+    }
+
+    /// Something was cloned.
+    pub(crate) fn cloned(&self) {
+        self.cloned_at.set(clock::monotonic());
+    }
+
+    /// How long a closer keeps its copy.
+    fn grace(&self) -> Duration {
+        GRACE.saturating_sub(clock::monotonic().saturating_sub(self.cloned_at.get()))
+    }
+
+    /// Whether a pod has as many closers as it may have.
+    fn is_at_limit(&self, pod: &Rc<str>) -> bool {
+        self.closers.values().filter(|of| *of == pod).count() >= CLOSERS_OF_POD_MAX
     }
 
     /// For a program that takes over: those that no closer was made for.
     pub(crate) fn waiting(&self) -> Vec<Rc<OwnedFd>> {
-        self.closing.0.borrow().clone()
+        self.closing.queue.borrow().iter().map(|waiting| Rc::clone(&waiting.file)).collect()
     }
 
     /// A child was reaped; whether it was a closer.
     pub(crate) fn reaped(&mut self, pid: i32) -> bool {
-        self.closers.remove(&pid)
+        self.closers.remove(&pid).is_some()
     }
 }
 
@@ -129,17 +175,18 @@ impl Monitor {
         }
         self.terminals.retry_at = None;
         while self.terminals.closers.len() < CLOSERS_MAX {
-            let Some(master) = self.terminals.closing.take() else { return };
-            match clone_closer(&master) {
+            let terminals = &mut self.terminals;
+            let Some(waiting) = terminals.closing.take(|pod| !terminals.is_at_limit(pod)) else { return };
+            match clone_closer(&waiting.file, terminals.grace()) {
                 Ok((pid, gate)) => {
-                    self.terminals.closers.insert(pid);
+                    terminals.closers.insert(pid, waiting.pod);
                     // In this order: the closer waits for the end of file.
-                    drop(master);
+                    drop(waiting.file);
                     drop(gate);
                 }
                 Err(error) => {
                     eprintln!("pinmon: start a process that closes a terminal or pipe: {error}: left open for now");
-                    self.terminals.closing.put(master);
+                    self.terminals.closing.of(&waiting.pod).put(waiting.file);
                     self.terminals.retry_at = Some(clock::monotonic() + RETRY);
                     return self.timers.after(RETRY, Timer::Terminals);
                 }
@@ -149,14 +196,14 @@ impl Monitor {
 }
 
 /// Clones a process that holds a master until the returned write end is closed, and closes it then.
-fn clone_closer(master: &Rc<OwnedFd>) -> io::Result<(i32, OwnedFd)> {
+fn clone_closer(master: &Rc<OwnedFd>, grace: Duration) -> io::Result<(i32, OwnedFd)> {
     let (gate, held) = pipe_with(PipeFlags::CLOEXEC)?;
-    let child = Clone3::default().fork(|| close(master.as_fd(), gate.as_fd()))?;
+    let child = Clone3::default().fork(|| close(master.as_fd(), gate.as_fd(), grace))?;
     Ok((child.pid, held))
 }
 
 /// The whole life of a closer; its exit code.
-fn close(master: BorrowedFd<'_>, gate: BorrowedFd<'_>) -> i32 {
+fn close(master: BorrowedFd<'_>, gate: BorrowedFd<'_>, grace: Duration) -> i32 {
     let mut kept = [master.as_raw_fd(), gate.as_raw_fd()];
     if syscall::descriptors::close_all_but(&mut kept).is_err() {
         return 1;
@@ -164,6 +211,6 @@ fn close(master: BorrowedFd<'_>, gate: BorrowedFd<'_>) -> i32 {
     let _ = rustix::thread::set_name(c"pinmon-hangup");
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     while let Err(Errno::INTR) = rustix::io::read(gate, &mut [0u8; 1]) {}
-    thread::sleep(GRACE);
+    thread::sleep(grace);
     0
 }

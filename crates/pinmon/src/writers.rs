@@ -24,9 +24,11 @@ use syscall::{clone::Clone3, shared_word::SharedWord};
 use crate::{
     child::Child,
     clock,
+    log::hold::Held,
     log_writer::{self, Start, alarm::Alarm, line::Line, order::Order},
     monitor::Monitor,
     output::{Output, Place, Stream},
+    process,
     timer::Timer,
 };
 
@@ -34,7 +36,7 @@ use crate::{
 const WRITERS_MAX: usize = 64;
 /// How long a writer that fails waits until it is started again.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// A step that takes so long is a file system that hangs.
+/// A step that takes so long hangs, in a file system or a container's pipe.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// A process that writes logs.
@@ -45,10 +47,10 @@ pub(crate) struct Writer {
     pidfd: OwnedFd,
     line: Line,
     journal: String,
-    /// Since when it waits for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
+    /// Since when it has touched files or pipes, nanoseconds of [`clock::monotonic`]; 0: it does not.
     busy: SharedWord,
-    /// Whose pipe it is in, by serial; 0: nobody's.
-    held: SharedWord,
+    /// Whose pipe it is in.
+    held: Held,
     /// It was killed for being held up by this one, by serial.
     held_by: Option<u64>,
     alarm: Alarm,
@@ -78,6 +80,11 @@ pub(crate) struct Writers {
 }
 
 impl Writer {
+    /// Whether it runs and is not to end.
+    fn lives(&self) -> bool {
+        self.held_by.is_none() && process::is_alive(&self.pidfd)
+    }
+
     /// How long its present step has taken.
     fn waits(&self) -> Option<Duration> {
         match self.busy.load() {
@@ -88,7 +95,7 @@ impl Writer {
 }
 
 impl Writers {
-    /// Whether output that goes there waits for a file system that hangs, or for a writer at all.
+    /// Whether output that goes there waits for a writer that hangs, or for a writer at all.
     pub(crate) fn is_stuck(&self, place: Place) -> bool {
         self.list.get(&place).is_none_or(|writer| writer.waits().is_some_and(|waits| waits >= STUCK))
     }
@@ -139,7 +146,7 @@ impl Monitor {
         };
         if !output.recover.is_empty() && output.place.apart.is_none() {
             // The writer that died may hang in its pipe, and be waited for.
-            output.place.apart = Some(held::apart(list, serial));
+            output.place.apart = Some(serial);
         }
         let is_new = output.place.apart.is_none() && !list.contains_key(&output.place);
         if is_new && held::shared(list).count() >= WRITERS_MAX {
@@ -203,7 +210,7 @@ impl Monitor {
         if self.writers.resting.get(&place).is_some_and(|until| *until > now) {
             return false;
         }
-        match self.clone_writer() {
+        match self.clone_writer(place) {
             Ok(writer) => {
                 let number = writer.number;
                 self.writers.list.insert(place, writer);
@@ -223,9 +230,9 @@ impl Monitor {
         self.timers.within(BACKOFF, Timer::Writers);
     }
 
-    fn clone_writer(&mut self) -> io::Result<Writer> {
+    fn clone_writer(&mut self, place: Place) -> io::Result<Writer> {
         let (line, theirs) = Line::pair()?;
-        let (busy, held, alarm) = (SharedWord::new()?, SharedWord::new()?, Alarm::new()?);
+        let (busy, held, alarm) = (SharedWord::new()?, Held::new()?, Alarm::new()?);
         let journal = self.journals.next_name();
         let (number, monitor) = (self.next_serial(), getpid());
         let state = self.journals.state();
@@ -236,8 +243,10 @@ impl Monitor {
             busy: &busy,
             held: &held,
             alarm: &alarm,
+            is_apart: place.apart.is_some(),
             monitor,
         };
+        self.terminals.cloned();
         let child = Clone3::default().fork(|| log_writer::run(start))?;
         Ok(Writer {
             number,

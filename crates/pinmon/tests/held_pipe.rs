@@ -1,76 +1,19 @@
 //! A process that keeps a container's pipe locked (splice(2) from an empty socket, or to a full one): that container's log
 //! waits for it, nobody else does, and no line is lost or doubled.
 
+mod lock;
 mod node;
 
 use std::{
     fs::{File, OpenOptions},
-    io::{ErrorKind, Write},
-    os::unix::{fs::OpenOptionsExt, net::UnixStream},
-    thread::JoinHandle,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
     time::{Duration, Instant},
 };
 
+use lock::{COUNTER, Lock, PROMPT, REPORT, duplicate, end, over, passed};
 use monitor_api::{Attachments, HoldingState, KillScope, Pong, Reply, Request, Role, Target};
-use node::{Held, Node};
-use rustix::pipe::{SpliceFlags, splice};
-
-/// Much longer than anything takes that does not wait for the lock, even here.
-const PROMPT: Duration = Duration::from_secs(20);
-const REPORT: &str = "keeps its output's pipe locked";
-
-/// Keeps a pipe locked until it is let go.
-struct Lock {
-    socket: UnixStream,
-    thread: JoinHandle<()>,
-}
-
-impl Lock {
-    /// Writes `text` to a pipe and locks it at once.
-    fn output(mut file: File, text: &'static str) -> Self {
-        let (socket, empty) = UnixStream::pair().expect("socketpair");
-        let thread = std::thread::spawn(move || {
-            file.write_all(text.as_bytes()).expect("write");
-            let length = splice(&empty, None, &file, None, 1, SpliceFlags::empty()).expect("splice");
-            assert_eq!(length, 0, "the socket was closed");
-        });
-        Self { socket, thread }
-    }
-
-    /// Fills a pipe, and keeps it locked by moving what is in it to a socket that takes nothing.
-    fn input(pipe: File) -> Self {
-        let (socket, mut full) = UnixStream::pair().expect("socketpair");
-        full.set_nonblocking(true).expect("O_NONBLOCK");
-        let filled = std::iter::repeat_with(|| full.write(&[0; 4096])).find_map(Result::err).expect("a limit");
-        assert_eq!(filled.kind(), ErrorKind::WouldBlock);
-        full.set_nonblocking(false).expect("O_NONBLOCK");
-        let thread = std::thread::spawn(move || {
-            // It fails once the other side of the socket is closed.
-            let _ = splice(&pipe, None, &full, None, 1, SpliceFlags::empty());
-        });
-        std::thread::sleep(Duration::from_millis(100));
-        Self { socket, thread }
-    }
-
-    fn let_go(self) {
-        drop(self.socket);
-        self.thread.join().expect("the lock's thread");
-    }
-}
-
-/// A container, and the open file of its standard output, as a process has it that was passed it. Without it the container's
-/// own last close would wait for the lock, and so would its end.
-fn passed(node: &mut Node, id: &str, script: &str) -> (Held, File) {
-    let output = node.output(id);
-    let file = output.iter().find(|(role, _)| *role == Role::Stdout).map(|(_, file)| file.try_clone().expect("dup"));
-    let held = node.create_with(id, node.spec(id, &["sh", "-c", script]), output).expect("create");
-    node.start_container(id).expect("start");
-    (held, file.expect("its standard output").into())
-}
-
-fn duplicate(file: &File) -> File {
-    file.try_clone().expect("dup")
-}
+use node::Node;
 
 /// Locks a container's standard output so that its log writer is held up. `x` is written for each try.
 fn hold_up(node: &Node, output: &File) -> (Lock, usize) {
@@ -98,9 +41,6 @@ fn ping(node: &mut Node) -> Pong {
     }
 }
 
-/// Prints a number each 10 ms.
-const COUNTER: &str = "i=0; while true; do i=$((i+1)); echo $i; sleep 0.01; done";
-
 /// The log of a counter goes on, and a whole life and a command take no time.
 fn bystanders(node: &mut Node, round: &str, counter: &str) {
     let begin = Instant::now();
@@ -125,22 +65,6 @@ fn bystanders(node: &mut Node, round: &str, counter: &str) {
 fn check_counter(node: &Node, id: &str) {
     let expected: Vec<String> = (1..=node.log(id).len()).map(|n| format!("stdout F {n}")).collect();
     assert_eq!(node.log(id), expected);
-}
-
-fn end(node: &mut Node, id: &str) {
-    node.kill(Target::Container(id.into()), libc::SIGKILL, KillScope::All).expect("kill");
-    node.wait(id);
-    node.delete(id);
-}
-
-/// Nothing is left, and nothing was said but what is expected.
-fn over(node: Node) {
-    let expected = [REPORT, "a closed pipe", "the log writer of"];
-    let text = node.diagnostics();
-    let unexpected = text.lines().find(|line| !expected.iter().any(|expected| line.contains(expected)));
-    assert_eq!(unexpected, None);
-    std::fs::write(node.state.path().join("pinmon.log"), "").expect("diagnostics");
-    node.end();
 }
 
 #[test]

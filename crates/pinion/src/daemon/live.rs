@@ -81,6 +81,7 @@ impl Live {
     /// Whether the installed program is good, and could open what this one has open.
     async fn may_give_way(&self) -> Result<(), String> {
         reexec::check_data_disk(&self.engine.data_disk().await)?;
+        reexec::check_pipes(self.engine.blocked_pipe_calls())?;
         reexec::check(&self.source).await
     }
 

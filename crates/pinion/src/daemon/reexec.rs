@@ -58,6 +58,17 @@ pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
     }
 }
 
+/// An execve(2) waits for all threads of this process, also for those that a container holds inside the kernel.
+pub(super) fn check_pipes(blocked: usize) -> Result<(), String> {
+    match blocked {
+        0 => Ok(()),
+        _ => Err(format!(
+            "{blocked} calls on pipes do not return: processes of containers hold them inside the kernel (splice(2)); stop these \
+             containers (see the refused execs in the log); this daemon goes on"
+        )),
+    }
+}
+
 /// A program that ends well and says something else is none of ours: executed, it would end in the daemon's place.
 async fn ask(program: &Path, file: Option<&Path>) -> Result<(), String> {
     let mut command = tokio::process::Command::new(program);
@@ -116,6 +127,13 @@ mod tests {
         assert_eq!(check_data_disk(&disk(true)), Ok(()));
         let refused = check_data_disk(&disk(false)).expect_err("refused");
         assert!(refused.contains("write to /data: read-only") && refused.ends_with("this daemon goes on"), "{refused}");
+    }
+
+    #[test]
+    fn a_daemon_with_threads_that_cannot_end_stays() {
+        assert_eq!(check_pipes(0), Ok(()));
+        let refused = check_pipes(2).expect_err("refused");
+        assert!(refused.starts_with("2 calls on pipes") && refused.ends_with("this daemon goes on"), "{refused}");
     }
 
     #[tokio::test]

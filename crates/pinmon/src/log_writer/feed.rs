@@ -14,7 +14,7 @@ use crate::{
     attach::Taps,
     epoll::Epoll,
     log::{
-        hold::Hold,
+        hold::{Debt, Hold},
         pump::{Pass, Pump, Source},
         sink::Sink,
     },
@@ -59,6 +59,7 @@ pub(super) struct Feed {
     pub(super) sink: Sink,
     pub(super) taps: Taps,
     pub(super) line_max: usize,
+    pub(super) debt: Debt,
     end: End,
 }
 
@@ -88,7 +89,7 @@ impl Feed {
         let log = if add.log { files.next() } else { None };
         let (container, line_max) = (add.container.clone(), add.line_max);
         let sink = Sink::new(log, add.loss.clone());
-        Ok(Self { container, streams, sink, taps: Taps::default(), line_max, end: add.end })
+        Ok(Self { container, streams, sink, taps: Taps::default(), line_max, debt: Debt::default(), end: add.end })
     }
 
     /// A duplicate of a stream's end, for recovery.
@@ -167,7 +168,7 @@ impl Feed {
 
     /// Moves one batch of a stream whose turn it is.
     pub(super) fn turn(&mut self, pump: &mut Pump, kind: StreamKind, hold: Hold<'_>) -> Next {
-        let Self { container, streams, sink, taps, line_max, end } = self;
+        let Self { container, streams, sink, taps, line_max, end, .. } = self;
         let Some(stream) = streams.iter_mut().find(|stream| stream.kind == kind) else { return Next::Event };
         stream.queued = false;
         let (last, finale) = (*end > End::Open, *end == End::Final);

@@ -21,7 +21,12 @@ use super::{
 use crate::{
     clock,
     epoll::{Epoll, Happened},
-    log::{hold::Hold, journal::Journal, pump::Pump, recover::recover},
+    log::{
+        hold::{Held, Hold},
+        journal::Journal,
+        pump::Pump,
+        recover::recover,
+    },
     stream::StreamKind,
     timer::{Timer, Timers},
     token::Token,
@@ -44,12 +49,14 @@ pub(super) struct LogWriter<'a> {
     /// Since when it has waited for a file, nanoseconds of [`clock::monotonic`]; 0: it does not.
     pub(super) busy: &'a SharedWord,
     /// Whose pipe it is in, by serial; 0: nobody's.
-    pub(super) held: &'a SharedWord,
+    pub(super) held: &'a Held,
+    /// It moves the output of containers that hold up writers.
+    pub(super) is_apart: bool,
     pub(super) alarm: Setting<'a>,
     pub(super) timers: Timers,
     /// By serial number.
     pub(super) feeds: BTreeMap<u64, Feed>,
-    /// Outputs that are at their end, by serial: closed [`GRACE`] after the monitor has closed its own descriptors.
+    /// Outputs that are at their end here, by serial: closed [`GRACE`] after the monitor has closed its own descriptors.
     pub(super) drained: BTreeMap<u64, Feed>,
     /// Streams that may have more, each once.
     pub(super) ready: VecDeque<(u64, StreamKind)>,
@@ -145,6 +152,11 @@ impl LogWriter<'_> {
                 Ok(())
             }
             Order::Forget { serial } => {
+                // It was about to be closed.
+                if let Some(feed) = self.drained.remove(&serial) {
+                    feed.close(Hold::of(self.held, serial));
+                    return Ok(());
+                }
                 let Some(mut feed) = self.feeds.remove(&serial) else { return Ok(()) };
                 feed.forget(&self.epoll);
                 feed.close(Hold::of(self.held, serial));
@@ -264,7 +276,24 @@ impl LogWriter<'_> {
             Some(Next::Rest(rest)) => self.timers.after(rest, Timer::Rest(serial, kind.word())),
             Some(Next::Event) => {}
         }
-        self.settle(serial)
+        self.settle(serial)?;
+        self.account(serial)
+    }
+
+    /// A container that held this process up for too long, all in all, is given back to the monitor, between two batches.
+    fn account(&mut self, serial: u64) -> io::Result<()> {
+        let long = self.held.take_long();
+        if self.is_apart || long.is_zero() {
+            return Ok(());
+        }
+        let too_much = |feed: &mut Feed| feed.debt.add(long, clock::monotonic()) && !feed.taps.rest();
+        if self.feeds.get_mut(&serial).is_some_and(too_much)
+            && let Some(feed) = self.feeds.remove(&serial)
+        {
+            self.retire(serial, feed);
+            self.report(&Report::Held { serial })?;
+        }
+        Ok(())
     }
 
     /// Reports what a step brought about.

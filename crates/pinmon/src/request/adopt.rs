@@ -26,8 +26,9 @@ impl Monitor {
         }
         self.check_new(&holding.id)?;
         let what = format!("adopt container {}", holding.id);
-        let mut output = output(holding.log, attachments, &self.terminals.closing)
-            .map_err(|e| system(format!("{what}: its output"), e))?;
+        let closing = self.terminals.closing.of(&holding.sandbox);
+        let mut output =
+            output(holding.log, attachments, &closing).map_err(|e| system(format!("{what}: its output"), e))?;
         if let Some(device) = self.journals.device_of(&holding.id) {
             // Its last batch must be recovered before anything else of it is moved: by the same process.
             output.place.device = device;
@@ -59,7 +60,7 @@ impl Monitor {
             group,
             log: holding.log,
             output,
-            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &self.terminals.closing)),
+            stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &closing)),
             filter,
             hooks: holding.hooks.map(|mut held| {
                 hooks::bound(&mut held.hooks);

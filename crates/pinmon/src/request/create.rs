@@ -37,9 +37,10 @@ impl Monitor {
         let Create { container: id, sandbox, mut spec, log, bundle } = create;
         self.check_new(&id)?;
         let what = format!("create container {id}");
-        let output = output(log, &mut attachments, &self.terminals.closing)
-            .map_err(|e| system(format!("{what}: prepare its output"), e))?;
-        let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &self.terminals.closing));
+        let closing = self.terminals.closing.of(&sandbox);
+        let output =
+            output(log, &mut attachments, &closing).map_err(|e| system(format!("{what}: prepare its output"), e))?;
+        let stdin = attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &closing));
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
         let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
             .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;
@@ -132,6 +133,7 @@ impl Monitor {
     /// Makes the cgroup and clones; what the child sends is waited for in the loop.
     pub(super) fn clone_child(&mut self, asked: Asked, mut child: Child, plan: Plan) -> Result<(), Failure> {
         let what = format!("create container {}", child.id);
+        self.terminals.cloned();
         let nascent = container::create(&self.trees, plan).map_err(|e| of_container(&what, &e))?;
         child.pid = nascent.pid;
         child.start_time = start_time(nascent.pid).unwrap_or(0);

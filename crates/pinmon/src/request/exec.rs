@@ -44,6 +44,7 @@ impl Monitor {
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
         let target = Target { init: pidfd, user_namespace: child.user_namespace, callers_mounts: false };
         let filter = filter.as_deref().map(Into::into);
+        self.terminals.cloned();
         let nascent = match container::exec(group, target, &process, stdio(attachments), filter) {
             Ok(nascent) => nascent,
             Err(error) => {

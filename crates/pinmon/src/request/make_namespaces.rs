@@ -36,6 +36,7 @@ impl Monitor {
         let MakeNamespaces { user, network, ipc, hostname } = wanted;
         let joined = attachments.take(Role::Namespace(NamespaceType::User));
         let wanted = OwnedNamespaces { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
+        self.terminals.cloned();
         let making = wanted.make().map_err(|error| of_container(WHAT, &error))?;
         let serial = self.next_serial();
         self.makers.insert(serial, Maker { asked, making });

@@ -122,7 +122,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         monitor.containers.insert(serial, child);
     }
     for saved in orphans {
-        let mut output = output(saved.output, &monitor.terminals.closing, from)?;
+        let mut output = output(saved.output, &monitor.terminals.closing, from, saved.serial)?;
         output.end(End::Final);
         monitor.writers.orphans.insert(saved.serial, (saved.id, output));
     }
@@ -247,7 +247,8 @@ fn child(
             Filter::Known(Some(Rc::clone(program)))
         }
     };
-    let mut output = output(saved.output, &monitor.terminals.closing, from)?;
+    let closing = monitor.terminals.closing.of(&saved.sandbox);
+    let mut output = output(saved.output, &closing, from, saved.serial)?;
     match stage {
         Stage::Draining(_) => {
             output.end(End::Ended);
@@ -259,7 +260,7 @@ fn child(
     }
     Ok(Child {
         output,
-        stdin: saved.stdin.map(own).transpose()?.map(|end| Pipe::new(end, &monitor.terminals.closing)),
+        stdin: saved.stdin.map(own).transpose()?.map(|end| Pipe::new(end, &closing)),
         id: saved.id,
         sandbox: saved.sandbox,
         cgroup: saved.cgroup,
@@ -281,11 +282,12 @@ fn child(
     })
 }
 
-fn output(saved: state::Output, closing: &Closing, from: Originals) -> Result<Output, String> {
+fn output(saved: state::Output, closing: &Closing, from: Originals, serial: u64) -> Result<Output, String> {
     let own = |number| from.own(number);
     let state::Sink { file, total, unwritten, tell_at } = saved.sink;
     let mut output = Output::new(file.map(own).transpose()?, saved.line_max);
     output.loss = Loss { total, unwritten, tell_at };
+    output.place.apart = saved.apart.then_some(serial);
     for state::Stream { kind, fd, terminal, .. } in saved.streams {
         output.streams.push(Stream { kind, file: StreamFile::new(own(fd)?, terminal, closing) });
     }

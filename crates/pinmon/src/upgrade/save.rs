@@ -178,7 +178,7 @@ fn output<'a>(output: &'a Output, files: &mut Files<'a>) -> state::Output {
     let taps = taps.collect();
     let Loss { total, unwritten, tell_at } = output.loss.clone();
     let sink = state::Sink { file: output.log.as_ref().map(|fd| files.add(fd)), total, unwritten, tell_at };
-    state::Output { line_max: output.line_max, streams, sink, taps }
+    state::Output { line_max: output.line_max, streams, sink, taps, apart: output.place.apart.is_some() }
 }
 
 /// What a command left has no process: a program that expects one gets any descriptor, and does not use it.

@@ -133,6 +133,9 @@ pub(super) struct Output {
     pub(super) streams: Vec<Stream>,
     pub(super) sink: Sink,
     pub(super) taps: Vec<Tap>,
+    /// It has a log writer apart.
+    #[serde(default)]
+    pub(super) apart: bool,
 }
 
 /// See `output.rs`.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use monitor_api::{LogDevice, Pong, StuckWriter};
 use rustix::fs::{major, minor};
 
-use super::{STUCK, Writer};
+use super::{STUCK, Writer, held::COMMON};
 use crate::{monitor::Monitor, output::Place};
 
 /// Of one file system: how long the longest step takes, whose it is, and how many containers wait.
@@ -39,8 +39,12 @@ impl Monitor {
 
     /// How long, if it is long. One in a container's pipe, or after one that is, waits for no file system.
     fn waits_for_files(&self, place: Place, writer: &Writer) -> Option<Duration> {
-        let in_pipe = self.writers.hung.iter().any(|(_, serial)| place.apart == Some(*serial));
-        writer.waits().filter(|waits| *waits >= STUCK && writer.held.load() == 0 && !in_pipe)
+        let hung = &self.writers.hung;
+        let in_pipe = match place.apart {
+            Some(COMMON) => !hung.is_empty(),
+            apart => hung.iter().any(|(_, serial)| apart == Some(*serial)),
+        };
+        writer.waits().filter(|waits| *waits >= STUCK && writer.held.by().is_none() && !in_pipe)
     }
 
     fn outputs_of(&self, place: Place) -> usize {

@@ -2,7 +2,7 @@
 
 use monitor_api::{Attachments, Event, Reply};
 
-use super::find;
+use super::{Writer, find};
 use crate::{
     child::Stage,
     log_writer::{
@@ -42,6 +42,7 @@ impl Monitor {
         | Report::Reopened { serial }
         | Report::TapClosed { serial, .. }
         | Report::Lost { serial, .. }
+        | Report::Held { serial }
         | Report::Drained { serial }) = report;
         let Self { containers, writers, journals, .. } = self;
         if writers.forgotten.remove(&serial).is_some() {
@@ -51,7 +52,7 @@ impl Monitor {
         match report {
             Report::Recovered { failed, .. } => journals.recovered(id, std::mem::take(&mut output.recover), failed),
             Report::Reopened { .. } => self.reopened(serial),
-            Report::TapClosed { number, .. } => output.taps.retain(|tap| tap.number != number),
+            Report::TapClosed { number, .. } => output.untap(number),
             Report::Lost { loss, message, .. } => {
                 let dropped = loss.total;
                 output.loss = loss;
@@ -60,6 +61,9 @@ impl Monitor {
                     self.tell(event);
                 }
             }
+            Report::Held { .. } => self.held_too_long(serial),
+            // It may have been closed since.
+            Report::Drained { .. } if !output.is_open() => {}
             Report::Drained { .. } => self.drained(serial),
         }
     }
@@ -79,7 +83,7 @@ impl Monitor {
         let Self { containers, writers, .. } = self;
         let Some((_, output)) = find(containers, &mut writers.orphans, serial) else { return };
         let place = output.place;
-        output.close();
+        output.close(writers.list.get(&place).is_some_and(Writer::lives));
         writers.orphans.remove(&serial);
         if let Some(writer) = writers.list.get_mut(&place) {
             writer.last.push(Order::Close { serial });

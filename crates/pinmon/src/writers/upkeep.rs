@@ -47,7 +47,7 @@ impl Monitor {
         let how = end.signal.map_or_else(|| format!("code {:?}", end.code), |signal| format!("signal {signal}"));
         eprintln!("pinmon: the log writer of {} ended ({how}): started again", name(place));
         self.journals.retire(&writer.journal);
-        if clock::monotonic().saturating_sub(writer.started) < BACKOFF {
+        if writer.held_by.is_none() && clock::monotonic().saturating_sub(writer.started) < BACKOFF {
             self.rest_writer(place);
         }
         self.set_apart(writer.held_by);
@@ -84,7 +84,7 @@ impl Monitor {
         if output.is_open() {
             output.end(End::Final);
             if self.writers.orphans.len() >= ORPHANS_MAX
-                && let Some((oldest, (id, lost))) = self.writers.orphans.pop_first()
+                && let Some((oldest, (id, lost))) = self.take_orphan()
             {
                 eprintln!("pinmon: output of container {id}, which was deleted, is given up: its log hangs");
                 self.journals.recovered(&id, lost.recover, false);
@@ -101,6 +101,13 @@ impl Monitor {
         for asked in asked {
             self.reply(asked, Ok((monitor_api::Reply::Done, monitor_api::Attachments::new())));
         }
+    }
+
+    /// The oldest orphan, first of those that hold up writers.
+    fn take_orphan(&mut self) -> Option<(u64, (String, Output))> {
+        let orphans = &mut self.writers.orphans;
+        let held = orphans.iter().find(|(_, (_, output))| output.place.apart.is_some()).map(|(serial, _)| *serial);
+        held.and_then(|serial| orphans.remove_entry(&serial)).or_else(|| orphans.pop_first())
     }
 
     pub(super) fn look_after_writers_later(&mut self) {

@@ -1,9 +1,8 @@
 //! Streams of a container's first process: its output from now on, its input.
 
-use std::sync::Arc;
+use std::{os::unix::net::UnixStream, sync::Arc};
 
 use monitor_api::{Attachments, Role};
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{ExecRequest, stdio};
 use crate::{
@@ -29,8 +28,9 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         if !wanted {
             return Ok(None);
         }
-        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
-        pipes.push(role, theirs);
+        // No pipe: the monitor can end it although another process has a copy.
+        let (ours, theirs) = UnixStream::pair().map_err(failed("make a socket pair"))?;
+        pipes.push(role, theirs.into());
         Output::copy(ours).map(Some)
     };
     let stdout = output(request.stdout, Role::Stdout)?;

@@ -2,18 +2,16 @@
 
 use std::{
     io,
+    os::unix::net,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use rustix::{
-    fd::{BorrowedFd, OwnedFd},
-    io::Errno,
-};
+use rustix::{fd::BorrowedFd, io::Errno};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
-    net::unix::pipe,
+    net::UnixStream,
 };
 
 use super::{
@@ -36,7 +34,7 @@ pub(crate) enum Input {
 pub(crate) enum Output {
     Pipe(PipeReader),
     /// A copy of a container's output. The monitor has the other end, and no container.
-    Copy(pipe::Receiver),
+    Copy(UnixStream),
     Terminal(TerminalStream),
 }
 
@@ -51,8 +49,9 @@ impl Output {
         pipe.reader().map(Self::Pipe)
     }
 
-    pub(crate) fn copy(file: OwnedFd) -> Result<Self, Error> {
-        pipe::Receiver::from_owned_fd(file).map(Self::Copy).map_err(failed("read a pipe"))
+    pub(crate) fn copy(socket: net::UnixStream) -> Result<Self, Error> {
+        let watched = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
+        watched.map(Self::Copy).map_err(failed("read a copy of output"))
     }
 }
 
@@ -60,7 +59,7 @@ impl AsyncRead for Output {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Pipe(pipe) => Pin::new(pipe).poll_read(context, buffer),
-            Self::Copy(pipe) => Pin::new(pipe).poll_read(context, buffer),
+            Self::Copy(socket) => Pin::new(socket).poll_read(context, buffer),
             Self::Terminal(terminal) => terminal.poll_read(context, buffer),
         }
     }

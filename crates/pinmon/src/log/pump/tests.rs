@@ -6,9 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syscall::shared_word::SharedWord;
-
 use super::*;
+use crate::log::hold::Held;
 use crate::log::{journal::Phase, recover::recover};
 
 /// A FIFO with a container's end and the monitor's, a log, and a pump.
@@ -20,7 +19,7 @@ struct Bench {
     sink: Sink,
     taps: Taps,
     pump: Pump,
-    held: SharedWord,
+    held: Held,
 }
 
 fn journal(folder: &Path) -> Journal {
@@ -43,7 +42,7 @@ impl Bench {
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
         let sink = Sink::new(Some(open_log(&log).into()), Default::default());
         let pump = Pump::new(journal(folder.path())).expect("pump");
-        let held = SharedWord::new().expect("shared word");
+        let held = Held::new().expect("shared words");
         Self { container, monitor, log, sink, taps: Taps::default(), pump, held, _folder: folder }
     }
 
@@ -113,7 +112,7 @@ fn long_lines_are_cut_and_binary_is_kept() {
 fn a_fifo_that_is_full_of_little_moves_on() {
     let mut bench = Bench::new();
     rustix::pipe::fcntl_setpipe_size(&bench.container, 4096).expect("F_SETPIPE_SZ");
-    let held = SharedWord::new().expect("shared word");
+    let held = Held::new().expect("shared words");
     let hold = Hold::of(&held, 1);
     let source = |fd| Source { container: "c", kind: StreamKind::Stdout, fd, hold, line_max: 16384, flush: false };
     // Its only buffer is taken: a writer of more would wait, though it is not to the brim.
