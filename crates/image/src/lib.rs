@@ -57,6 +57,7 @@ mod snapshot;
 mod state;
 mod store;
 mod superseded;
+mod takeover;
 mod trash;
 mod tree_digest;
 mod unpack;
@@ -75,6 +76,7 @@ pub use crate::{
     reference::Reference,
     snapshot::{Appearance, IdMap, IdRange},
     store::Store,
+    takeover::take_over,
 };
 
 #[cfg(feature = "failpoint")]

@@ -1,4 +1,5 @@
-//! Log writers: processes that move containers' output, one for each file system that logs are on.
+//! Log writers: processes that move containers' output, one for each file system that logs are on, and further ones for
+//! containers that hold up writers (`writers/held.rs`).
 //!
 //! A write to a file system that hangs cannot be interrupted, not even by SIGKILL. So the monitor never touches a log or a
 //! stream's data: it clones itself for each file system, hands descriptors over, and hears what became of them.
@@ -6,7 +7,8 @@
 //! ```text
 //!  monitor (writers.rs) ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, clients attached to those containers
 //!            │          ◀──Report────────────      │ its own journal
-//!            │                                     └─ heartbeat: a word of shared memory, read by Ping
+//!            │                                     ├─ heartbeat: a word of shared memory, read by Ping
+//!            │                                     └─ alarm: a timer that rings at the monitor when a step takes long
 //!            └───────────────────────────────▶ log writer of 0:53 (hangs; its containers block on their own pipes)
 //! ```
 //!

@@ -23,7 +23,8 @@ use crate::{
 pub(crate) struct Place {
     /// Device number of the file system that the log is on; `None`: there is no log.
     pub(crate) device: Option<u64>,
-    /// A writer apart from that of the others: for the container of this serial number, or, 0, for several.
+    /// A writer apart from that of the others: for the container of this serial number, or, 0, for several that hold up
+    /// writers, and each other.
     pub(crate) apart: Option<u64>,
 }
 

@@ -21,6 +21,8 @@ const ENDED: Duration = Duration::from_secs(10);
 pub(crate) struct Lock {
     path: PathBuf,
     _file: File,
+    /// Of a daemon that was killed and cannot end: what else it has locked is to be taken over, too.
+    pub(crate) was_left: bool,
 }
 
 impl Lock {
@@ -35,6 +37,7 @@ impl Lock {
             DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
         }
         let begin = Instant::now();
+        let mut was_left = false;
         loop {
             let mut file =
                 File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
@@ -45,6 +48,7 @@ impl Lock {
                     if begin.elapsed() > ENDING && is_over(&owner) {
                         tracing::warn!(pid = owner, "a daemon that was killed cannot end: it is not waited for");
                         set_aside(&path, &file).map_err(wrong)?;
+                        was_left = true;
                         continue;
                     }
                     if begin.elapsed() > if lives(&owner) { ENDING } else { ENDED } {
@@ -59,7 +63,7 @@ impl Lock {
             let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
             if same {
                 file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(wrong)?;
-                return Ok(Self { path, _file: file });
+                return Ok(Self { path, _file: file, was_left });
             }
         }
     }
