@@ -57,7 +57,6 @@ mod snapshot;
 mod state;
 mod store;
 mod superseded;
-mod takeover;
 mod trash;
 mod tree_digest;
 mod unpack;
@@ -76,7 +75,6 @@ pub use crate::{
     reference::Reference,
     snapshot::{Appearance, IdMap, IdRange},
     store::Store,
-    takeover::take_over,
 };
 
 #[cfg(feature = "failpoint")]

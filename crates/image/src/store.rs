@@ -93,7 +93,7 @@ impl Store {
         let root = dir.canonicalize().map_err(at("resolve", dir))?;
         let lock = lock(&root)?;
         let reserve = Reserve::new(root.join("reserve"));
-        let (index, found) = Index::open(&root.join(INDEX), &reserve)?;
+        let (index, found) = Index::open(&root.join("index.redb"), &reserve)?;
         for name in ["layers", "snapshots", "tmp"] {
             let path = root.join(name);
             builder.mode(0o711).create(&path).map_err(at("create", &path))?;
@@ -279,9 +279,6 @@ impl Inner {
     }
 }
 
-/// Files that a process which has the store open keeps locked.
-pub(crate) const INDEX: &str = "index.redb";
-pub(crate) const LOCK: &str = "lock";
 /// How long an opening waits for a store that is being closed.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long a closing waits for the disk: an upgrade of the program waits for it.
@@ -289,7 +286,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Keeps other processes out of the store.
 fn lock(root: &Path) -> Result<File, Error> {
-    let path = root.join(LOCK);
+    let path = root.join("lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(at("open", &path))?;
     let deadline = Instant::now() + CLOSING;
     loop {

@@ -54,4 +54,4 @@ pub use cni::PluginCall;
 pub use config::Config;
 pub use error::Error;
 pub use figures::Figures;
-pub use network::{Network, take_over};
+pub use network::Network;

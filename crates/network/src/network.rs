@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::{self, File, OpenOptions},
-    io,
+    fs::{File, OpenOptions},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
@@ -93,7 +92,7 @@ impl Network {
         let embedded = Arc::new(Chain::embedded(&config)?);
         let state = config.state_dir.join("network");
         let ledger = Ledger::open(&state.join("attachments"))?;
-        let owned = own(&state.join(OWNER))?;
+        let owned = own(&state.join("owner"))?;
         ledger.sweep()?;
         let firewall = Firewall::open(&config.state_dir)?;
         for record in ledger.all()?.into_iter().filter_map(|entry| entry.record) {
@@ -190,20 +189,6 @@ impl Network {
     /// When the kernel cannot be asked.
     pub fn bridged_counters(&self, sandboxes: &[&str]) -> Result<HashMap<String, Counters>, Error> {
         lock(&self.inner.ends).counters(sandboxes)
-    }
-}
-
-/// Locked by the process that has the network's state.
-const OWNER: &str = "owner";
-
-/// Makes the state in this state directory free for [`Network::open`] that a process keeps locked which never runs again.
-///
-/// # Errors
-/// Of the file system. It stays locked then.
-pub fn take_over(state_dir: &Path) -> io::Result<()> {
-    match fs::remove_file(state_dir.join("network").join(OWNER)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -12,5 +12,5 @@
 mod folder;
 mod record;
 
-pub(crate) use folder::{LOCK, StateFolder};
+pub(crate) use folder::StateFolder;
 pub(crate) use record::{Kind, Loaded, RECORD_VERSION, Records};

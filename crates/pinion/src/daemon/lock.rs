@@ -21,8 +21,6 @@ const ENDED: Duration = Duration::from_secs(10);
 pub(crate) struct Lock {
     path: PathBuf,
     _file: File,
-    /// Of a daemon that was killed and cannot end: what else it has locked is to be taken over, too.
-    pub(crate) was_left: bool,
 }
 
 impl Lock {
@@ -37,7 +35,6 @@ impl Lock {
             DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
         }
         let begin = Instant::now();
-        let mut was_left = false;
         loop {
             let mut file =
                 File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
@@ -45,12 +42,6 @@ impl Lock {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let owner = owner(&mut file);
-                    if begin.elapsed() > ENDING && is_over(&owner) {
-                        tracing::warn!(pid = owner, "a daemon that was killed cannot end: it is not waited for");
-                        set_aside(&path, &file).map_err(wrong)?;
-                        was_left = true;
-                        continue;
-                    }
                     if begin.elapsed() > if lives(&owner) { ENDING } else { ENDED } {
                         return Err(taken(state_dir, &owner));
                     }
@@ -63,7 +54,7 @@ impl Lock {
             let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()));
             if same {
                 file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(wrong)?;
-                return Ok(Self { path, _file: file, was_left });
+                return Ok(Self { path, _file: file });
             }
         }
     }
@@ -85,26 +76,6 @@ fn owner(file: &mut File) -> String {
 
 fn lives(owner: &str) -> bool {
     !owner.is_empty() && Path::new("/proc").join(owner).exists()
-}
-
-/// Whether it was killed, or is at its end, and waits for threads inside the kernel, where a container's process may hold them
-/// (splice(2)). With its first thread a zombie the kernel has told all others to end: none runs any of its program again.
-fn is_over(owner: &str) -> bool {
-    let stat = fs::read_to_string(Path::new("/proc").join(owner).join("stat"));
-    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['Z', 'X'])))
-}
-
-/// Removes a locked file, whose lock says nothing any more, if it is the one at this path: others may do so at the same time.
-fn set_aside(path: &Path, locked: &File) -> io::Result<()> {
-    let Some(directory) = path.parent() else { return Ok(()) };
-    let turn = File::open(directory)?;
-    flock(&turn, FlockOperation::LockExclusive)?;
-    let same = match fs::metadata(path) {
-        Ok(now) => now.ino() == locked.metadata()?.ino(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) => return Err(error),
-    };
-    if same { fs::remove_file(path) } else { Ok(()) }
 }
 
 fn taken(state_dir: &Path, owner: &str) -> Failure {
@@ -143,27 +114,6 @@ mod tests {
         });
         Lock::take(&state).expect("waited for");
         ends.join().expect("ended");
-    }
-
-    #[test]
-    fn a_killed_daemon_that_cannot_end_is_not_waited_for() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let state = dir.path().join("state");
-        let path = state.with_extension("lock");
-        // A zombie stands for it: its lock is held by this test's descriptor.
-        let mut zombie = std::process::Command::new("true").spawn().expect("started");
-        fs::write(&path, format!("{}\n", zombie.id())).expect("written");
-        let left = File::open(&path).expect("opened");
-        flock(&left, FlockOperation::LockExclusive).expect("free");
-        let takers: Vec<_> = (0..4)
-            .map(|_| {
-                let state = state.clone();
-                thread::spawn(move || Lock::take(&state))
-            })
-            .collect();
-        let taken: Vec<_> = takers.into_iter().map(|taker| taker.join().expect("no panic")).collect();
-        assert_eq!(taken.iter().filter(|taken| taken.is_ok()).count(), 1, "{taken:?}");
-        zombie.wait().expect("reaped");
     }
 
     #[test]

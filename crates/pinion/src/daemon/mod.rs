@@ -104,10 +104,7 @@ fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, F
         .on_thread_stop(metrics::thread_ended)
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;
-    let lock = lock::Lock::take(&config.state_dir)?;
-    if lock.was_left {
-        pod::take_over(&config.state_dir, &config.data_dir).map_err(|error| Failure::daemon(error.to_string()))?;
-    }
+    let _lock = lock::Lock::take(&config.state_dir)?;
     let done = runtime.block_on(work(monitor))?;
     // Blocking work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_secs(1));

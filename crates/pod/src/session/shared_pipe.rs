@@ -56,6 +56,13 @@ impl PipeCalls {
 
     /// Counts a call while it runs.
     fn during<T>(&self, call: impl FnOnce() -> T) -> T {
+        /// Also where the call panics.
+        struct Over<'a>(&'a PipeCalls, u64);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.lock().begun.retain(|(begun, _)| *begun != self.1);
+            }
+        }
         let number = {
             let mut running = self.lock();
             running.last_number += 1;
@@ -63,9 +70,8 @@ impl PipeCalls {
             running.begun.push((number, Instant::now()));
             number
         };
-        let outcome = call();
-        self.lock().begun.retain(|(begun, _)| *begun != number);
-        outcome
+        let _over = Over(self, number);
+        call()
     }
 
     /// Refuses further pipes of a container that holds too many.
@@ -177,9 +183,13 @@ pub(crate) fn is_shared(role: Role) -> bool {
     matches!(role, Stdin | Stdout | Stderr | StdinHold | StdoutRead | StderrRead)
 }
 
-/// Closes the pipes of containers among these on another thread, and the rest at once.
+/// Closes what was sent to the monitor: the pipes of containers among these on another thread, and the rest at once. Copies are
+/// on their way: these are hardly ever the last, so they do not wait for those that are ([`close`]).
 pub(crate) fn close_attachments(files: Attachments) {
-    close_all(files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file));
+    let pipes: Vec<OwnedFd> = files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file).collect();
+    if !pipes.is_empty() {
+        threads::run(move || drop(pipes));
+    }
 }
 
 /// Most closes of pipes that belong to no running command. What is beyond waits for one of them, and stays open until then: a
@@ -199,12 +209,8 @@ fn closing() -> MutexGuard<'static, Closing> {
 
 /// Closes a pipe of a container, or one that a container had, on another thread.
 pub(crate) fn close(file: OwnedFd) {
-    close_all([file]);
-}
-
-fn close_all(files: impl IntoIterator<Item = OwnedFd>) {
     let mut closing = closing();
-    closing.waiting.extend(files);
+    closing.waiting.push_back(file);
     if closing.threads < CLOSING_MAX && !closing.waiting.is_empty() {
         closing.threads += 1;
         drop(closing);

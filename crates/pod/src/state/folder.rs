@@ -20,8 +20,6 @@ use crate::{Error, error::failed};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Parents of a user-namespaced pod's files must be passable, not readable.
 const MODE: u32 = 0o711;
-/// Locked by the daemon that has the directory.
-pub(crate) const LOCK: &str = "lock";
 /// How long a daemon that was ended may still have the folder.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -49,7 +47,7 @@ impl StateFolder {
 
     /// Keeps other daemons from this folder for as long as the descriptor is open. One that is just ending is waited for.
     pub(crate) fn lock(&self) -> Result<OwnedFd, Error> {
-        let path = self.root.join(LOCK);
+        let path = self.root.join("lock");
         let told = format!("lock {}", path.display());
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed(&told))?;
         match lock_within(&file, ENDING) {

@@ -64,6 +64,7 @@ struct State {
     /// Dropped bytes included.
     total: usize,
     failed: Option<io::Error>,
+    is_broken: bool,
     waker: Option<Waker>,
     /// The reader waits for the end alone.
     only_end: bool,
@@ -88,6 +89,7 @@ impl PipeReader {
                 bytes: Vec::new(),
                 total: 0,
                 failed: None,
+                is_broken: false,
                 waker: None,
                 only_end: false,
             }),
@@ -191,6 +193,8 @@ impl Reading {
         let Some(pipe) = &state.pipe else { return };
         if let Err(error) = self.threads.arm(&**pipe, state.token, EventFlags::IN) {
             state.failed = Some(error);
+            // Nothing reports what comes: it is over, also once the failure was taken.
+            state.is_broken = true;
         }
     }
 
@@ -251,7 +255,7 @@ impl Ready for Reading {
 impl State {
     /// At the end of the stream, or after a failure.
     fn is_over(&self) -> bool {
-        self.pipe.is_none() || self.failed.is_some()
+        self.pipe.is_none() || self.failed.is_some() || self.is_broken
     }
 
     fn wait(&mut self, context: &Context<'_>, only_end: bool) {

@@ -36,7 +36,7 @@ const JOBS: u64 = 0;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A watched file that can be read or written. Called by one thread at a time, once for each [`Threads::arm`].
+/// A watched file that can be read or written, or is broken.
 pub(super) trait Ready: Send + Sync {
     fn ready(&self);
 }
@@ -86,18 +86,12 @@ pub(super) fn threads() -> io::Result<&'static Threads> {
     if THREADS.get().is_none() {
         let _ = THREADS.set(Threads::new()?);
     }
-    let threads = THREADS.get().ok_or(io::ErrorKind::NotFound)?;
-    let mut state = threads.lock();
-    if state.threads == 0 {
-        threads.start_thread(&mut state)?;
-    }
-    drop(state);
-    Ok(threads)
+    THREADS.get().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Has one of the threads run it. Where there are none, for want of memory or descriptors, a worker runs it.
 pub(super) fn run(job: impl FnOnce() + Send + 'static) {
-    match threads() {
+    match threads().and_then(|threads| threads.wait_for_work().map(|()| threads)) {
         Ok(threads) => threads.run(Box::new(job)),
         Err(_) => offload::here(job),
     }
@@ -130,8 +124,21 @@ impl Threads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes sure that a thread waits, or will. One that could not be started before is tried again.
+    fn wait_for_work(&'static self) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.waiting > 0 || state.threads >= THREADS_MAX {
+            return Ok(());
+        }
+        match self.start_thread(&mut state) {
+            Err(error) if state.threads == 0 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Watches a file: for these events once, and for errors. Returns the file's token.
-    pub(super) fn watch(&self, file: impl AsFd, events: EventFlags, ready: Arc<dyn Ready>) -> io::Result<u64> {
+    pub(super) fn watch(&'static self, file: impl AsFd, events: EventFlags, ready: Arc<dyn Ready>) -> io::Result<u64> {
+        self.wait_for_work()?;
         let token = {
             let mut state = self.lock();
             state.last_token += 1;

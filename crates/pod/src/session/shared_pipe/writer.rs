@@ -12,14 +12,14 @@ use tokio::{io::AsyncWrite, task::coop};
 
 use super::{
     PipeCalls, close_counted,
-    threads::{Ready, Threads},
+    threads::{self, Ready, Threads},
 };
 
 /// Most bytes that are taken before they are in the pipe.
 const PIECE: usize = 64 << 10;
 
-/// The write end of a pipe. A write is done when it is flushed. Dropping it closes it, on another thread, and drops what is
-/// not flushed.
+/// The write end of a pipe. A write is done when it is flushed. Dropping it closes it, on another thread, after what was taken is
+/// written, as far as there is room.
 pub(crate) struct PipeWriter(Arc<Writing>);
 
 struct Writing {
@@ -61,14 +61,21 @@ impl PipeWriter {
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
-        let (pipe, token) = {
+        let (pipe, token, bytes) = {
             let mut state = self.0.lock();
-            (state.pipe.take(), state.token)
+            (state.pipe.take(), state.token, mem::take(&mut state.bytes))
         };
         self.0.threads.forget(token);
-        if let Some(pipe) = pipe {
-            close_counted(pipe, Arc::clone(&self.0.calls));
+        let Some(pipe) = pipe else { return };
+        if bytes.is_empty() {
+            return close_counted(pipe, Arc::clone(&self.0.calls));
         }
+        let writing = Arc::clone(&self.0);
+        threads::run(move || {
+            // Nobody is left to learn that it fails.
+            let _ = writing.write(&pipe, &bytes);
+            writing.calls.during(|| drop(pipe));
+        });
     }
 }
 
