@@ -204,6 +204,12 @@ fn both_die_and_what_runs_is_found_again() {
     });
 }
 
+/// Counts the containers that came to their program in the PID namespace, as soon as there are so many.
+fn sleepers(most: usize) -> String {
+    let count = "n=$(ps -o args | grep -c '^sleep 1000')";
+    format!("for i in $(seq 500); do {count}; [ $n -ge {most} ] && break; sleep 0.01; done; echo $n")
+}
+
 #[test]
 fn both_die_and_the_init_of_a_pod_is_found_again() {
     on_a_node("both_die_and_the_init_of_a_pod_is_found_again", |node| async move {
@@ -225,12 +231,12 @@ fn both_die_and_the_init_of_a_pod_is_found_again() {
         let engine = node.open().await;
         assert_eq!(state(&engine, &one), ContainerState::Running);
         let two = node.run(&engine, &pod, shared("two")).await;
-        assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
+        assert_eq!(exec(&engine, &two, &sleepers(2)).await.trim(), "2");
         let second = monitor_pid(&engine).await;
         kill_monitor(&engine).await;
         replaced(&engine, second).await;
         let three = node.run(&engine, &pod, shared("three")).await;
-        assert_eq!(exec(&engine, &three, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "3");
+        assert_eq!(exec(&engine, &three, &sleepers(3)).await.trim(), "3");
         node.nothing_is_left(engine).await;
     });
 }
