@@ -30,7 +30,7 @@ use crate::{
     monitor::Monitor,
     process::End,
     removal::Then,
-    terminal::Terminal,
+    terminal::{Terminal, closing_of, take_unread_terminal},
     timer::Timer,
 };
 
@@ -152,7 +152,8 @@ impl Monitor {
             match nascent.advance() {
                 Ok(Progress::Pending | Progress::NamespacesMade) => return,
                 Ok(Progress::Ready { terminal }) => {
-                    command.terminal = terminal.map(|master| self.terminals.closing.own(master));
+                    let closing = closing_of(&self.terminals, &self.containers, &command.container);
+                    command.terminal = terminal.map(|master| closing.own(master));
                 }
                 Ok(Progress::Executed) => {
                     let answer = match started(command) {
@@ -226,7 +227,8 @@ impl Monitor {
     /// It was reaped, or is not waited for any longer: its descriptors are closed, and the caller that waits is answered.
     fn command_over(&mut self, serial: u64, end: End) {
         let Some(mut command) = self.commands.remove(&serial) else { return };
-        self.take_unread_terminal(command.nascent_mut());
+        let closing = closing_of(&self.terminals, &self.containers, &command.container);
+        take_unread_terminal(&closing, command.nascent_mut());
         let before = std::mem::replace(&mut command.stage, CommandStage::Left);
         command.terminal = None;
         let (exec, container) = (command.id.clone(), command.container.clone());

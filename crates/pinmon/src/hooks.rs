@@ -115,8 +115,7 @@ impl Monitor {
         let flags = SocketFlags::CLOEXEC;
         let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::io::ioctl_fionbio(&line, true)?;
-        self.terminals.cloned();
-        Clone3::default().fork(|| {
+        let cloned = Clone3::default().fork(|| {
             let mut kept = [0, 1, 2, node.as_raw_fd(), theirs.as_raw_fd()];
             let entered = syscall::descriptors::close_all_but(&mut kept).and_then(|()| {
                 syscall::signals::reset_for_exec();
@@ -128,7 +127,9 @@ impl Monitor {
             };
             let words: Vec<String> = failed.iter().map(ToString::to_string).collect();
             say(theirs, &words.join("; "))
-        })?;
+        });
+        self.terminals.cloned();
+        cloned?;
         Ok(line)
     }
 

@@ -21,7 +21,7 @@ use crate::{
 /// Which log writer moves an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Device number of the file system that the log is on; `None`: there is no log.
+    /// Device number of the file system that the log is on; `None`: it has no log.
     pub(crate) device: Option<u64>,
     /// A writer apart from that of the others: for the container of this serial number, or, 0, for several that hold up
     /// writers, and each other.

@@ -17,6 +17,7 @@ use crate::{
     process::start_time,
     removal::Then,
     stream::StreamKind,
+    terminal::take_unread_terminal,
     timer::Timer,
 };
 
@@ -126,7 +127,7 @@ impl Monitor {
             Stage::Setting(nascent, asked) => (nascent, asked),
             other => {
                 child.stage = other;
-                return drop(terminal.map(|master| self.terminals.closing.own(master)));
+                return drop(terminal.map(|master| self.terminals.closing.of(&child.sandbox).own(master)));
             }
         };
         if let Some(terminal) = terminal
@@ -239,7 +240,7 @@ impl Monitor {
         };
         child.output.close(false);
         let mut nascent = nascent;
-        self.take_unread_terminal(Some(&mut nascent));
+        take_unread_terminal(&self.terminals.closing.of(&child.sandbox), Some(&mut nascent));
         child.keep(nascent);
         self.give_up_hooks(serial);
         let mut answers: Vec<_> = asked.map(|asked| (asked, Err(failure))).into_iter().collect();

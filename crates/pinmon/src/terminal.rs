@@ -16,7 +16,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     rc::Rc,
     thread,
@@ -33,11 +33,13 @@ use rustix::{
 };
 use syscall::clone::Clone3;
 
-use crate::{clock, monitor::Monitor, pipe::Pipe, timer::Timer};
+use crate::{child::Child, clock, monitor::Monitor, pipe::Pipe, timer::Timer};
 
-/// Most closers at a time, of all pods and of one. When all of them hang, further descriptors stay open.
+/// Most closers at a time, of all pods, of one, and of what is not known to be a pod's. When all of them hang, further
+/// descriptors stay open.
 const CLOSERS_MAX: usize = 256;
 const CLOSERS_OF_POD_MAX: usize = 4;
+const CLOSERS_OF_NOBODY_MAX: usize = 64;
 /// How long a closer keeps its copy after the monitor cloned something: a clone that has not closed what it inherited yet must
 /// not be the last either.
 const GRACE: Duration = Duration::from_millis(100);
@@ -129,7 +131,7 @@ impl Terminals {
         }
     }
 
-    /// Something was cloned.
+    /// Something was cloned just now.
     pub(crate) fn cloned(&self) {
         self.cloned_at.set(clock::monotonic());
     }
@@ -139,9 +141,14 @@ impl Terminals {
         GRACE.saturating_sub(clock::monotonic().saturating_sub(self.cloned_at.get()))
     }
 
-    /// Whether a pod has as many closers as it may have.
-    fn is_at_limit(&self, pod: &Rc<str>) -> bool {
-        self.closers.values().filter(|of| *of == pod).count() >= CLOSERS_OF_POD_MAX
+    /// Pods that have as many closers as they may have.
+    fn at_limit(&self) -> BTreeSet<Rc<str>> {
+        let mut counts: BTreeMap<&Rc<str>, usize> = BTreeMap::new();
+        for pod in self.closers.values() {
+            *counts.entry(pod).or_default() += 1;
+        }
+        let most = |pod: &str| if pod.is_empty() { CLOSERS_OF_NOBODY_MAX } else { CLOSERS_OF_POD_MAX };
+        counts.into_iter().filter(|(pod, count)| *count >= most(pod)).map(|(pod, _)| Rc::clone(pod)).collect()
     }
 
     /// For a program that takes over: those that no closer was made for.
@@ -155,16 +162,22 @@ impl Terminals {
     }
 }
 
-impl Monitor {
-    /// A process that is given up may have sent its terminal and nobody read the message: the master must not be closed with
-    /// the socket.
-    pub(crate) fn take_unread_terminal(&self, nascent: Option<&mut Nascent>) {
-        let Some(nascent) = nascent else { return };
-        while let Ok(Progress::Ready { terminal }) = nascent.advance() {
-            drop(terminal.map(|master| self.terminals.closing.own(master)));
-        }
-    }
+/// For what is of a container, in the name of its pod.
+pub(crate) fn closing_of(terminals: &Terminals, containers: &BTreeMap<u64, Child>, container: &str) -> Closing {
+    let child = containers.values().find(|child| child.id == container);
+    child.map_or_else(|| terminals.closing.clone(), |child| terminals.closing.of(&child.sandbox))
+}
 
+/// A process that is given up may have sent its terminal and nobody read the message: the master must not be closed with the
+/// socket.
+pub(crate) fn take_unread_terminal(closing: &Closing, nascent: Option<&mut Nascent>) {
+    let Some(nascent) = nascent else { return };
+    while let Ok(Progress::Ready { terminal }) = nascent.advance() {
+        drop(terminal.map(|master| closing.own(master)));
+    }
+}
+
+impl Monitor {
     /// Has all masters and pipes closed that are not needed any longer, as far as there may be closers.
     pub(crate) fn close_terminals(&mut self) {
         if self.terminals.closing.len() == 0 {
@@ -176,7 +189,8 @@ impl Monitor {
         self.terminals.retry_at = None;
         while self.terminals.closers.len() < CLOSERS_MAX {
             let terminals = &mut self.terminals;
-            let Some(waiting) = terminals.closing.take(|pod| !terminals.is_at_limit(pod)) else { return };
+            let at_limit = terminals.at_limit();
+            let Some(waiting) = terminals.closing.take(|pod| !at_limit.contains(pod)) else { return };
             match clone_closer(&waiting.file, terminals.grace()) {
                 Ok((pid, gate)) => {
                     terminals.closers.insert(pid, waiting.pod);

@@ -246,8 +246,9 @@ impl Monitor {
             is_apart: place.apart.is_some(),
             monitor,
         };
+        let cloned = Clone3::default().fork(|| log_writer::run(start));
         self.terminals.cloned();
-        let child = Clone3::default().fork(|| log_writer::run(start))?;
+        let child = cloned?;
         Ok(Writer {
             number,
             pid: child.pid,

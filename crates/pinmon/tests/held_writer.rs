@@ -1,4 +1,4 @@
-//! Log writers that containers hold up in other ways than for ever.
+//! Log writers that containers hold up in other ways than forever.
 
 mod disk;
 mod lock;

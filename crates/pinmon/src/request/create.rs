@@ -133,8 +133,9 @@ impl Monitor {
     /// Makes the cgroup and clones; what the child sends is waited for in the loop.
     pub(super) fn clone_child(&mut self, asked: Asked, mut child: Child, plan: Plan) -> Result<(), Failure> {
         let what = format!("create container {}", child.id);
+        let nascent = container::create(&self.trees, plan);
         self.terminals.cloned();
-        let nascent = container::create(&self.trees, plan).map_err(|e| of_container(&what, &e))?;
+        let nascent = nascent.map_err(|e| of_container(&what, &e))?;
         child.pid = nascent.pid;
         child.start_time = start_time(nascent.pid).unwrap_or(0);
         let serial = self.next_serial();

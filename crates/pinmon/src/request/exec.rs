@@ -44,8 +44,9 @@ impl Monitor {
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
         let target = Target { init: pidfd, user_namespace: child.user_namespace, callers_mounts: false };
         let filter = filter.as_deref().map(Into::into);
+        let cloned = container::exec(group, target, &process, stdio(attachments), filter);
         self.terminals.cloned();
-        let nascent = match container::exec(group, target, &process, stdio(attachments), filter) {
+        let nascent = match cloned {
             Ok(nascent) => nascent,
             Err(error) => {
                 self.remove_exec_group(&container, &id);

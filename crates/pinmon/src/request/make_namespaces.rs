@@ -36,8 +36,9 @@ impl Monitor {
         let MakeNamespaces { user, network, ipc, hostname } = wanted;
         let joined = attachments.take(Role::Namespace(NamespaceType::User));
         let wanted = OwnedNamespaces { uids: user.uids, gids: user.gids, user: joined, network, ipc, hostname };
+        let making = wanted.make();
         self.terminals.cloned();
-        let making = wanted.make().map_err(|error| of_container(WHAT, &error))?;
+        let making = making.map_err(|error| of_container(WHAT, &error))?;
         let serial = self.next_serial();
         self.makers.insert(serial, Maker { asked, making });
         self.watch(serial);

@@ -35,7 +35,7 @@ use crate::{
     process::in_user_namespace,
     programs::{Filter, Programs},
     serve,
-    terminal::{Closing, Terminals},
+    terminal::{Closing, Terminals, closing_of},
     thaw::Thaws,
     timer::Timers,
     token::Token,
@@ -314,12 +314,13 @@ fn command(saved: &state::Command, monitor: &Monitor, from: Originals) -> Result
             Held::Process(Box::new(Nascent::adopt(saved.pid, pidfd, sync, group)))
         }
     };
+    let closing = closing_of(&monitor.terminals, &monitor.containers, &saved.container);
     Ok(Some(Command {
         held,
         deadline: Duration::ZERO,
         id: saved.id.clone(),
         container: saved.container.clone(),
-        terminal: saved.terminal.map(own).transpose()?.map(|master| monitor.terminals.closing.own(master)),
+        terminal: saved.terminal.map(own).transpose()?.map(|master| closing.own(master)),
         warnings: saved.warnings.clone(),
         stage: if saved.left { CommandStage::Left } else { CommandStage::Running },
         failure: None,

@@ -15,14 +15,14 @@ use crate::{
 
 pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) -> Result<Session, Error> {
     let container = engine.container(id)?;
-    let told = |e: Error| e.during(format_args!("attach to container {}", container.id()));
+    let named = |e: Error| e.during(format_args!("attach to container {}", container.id()));
     let config = container.config();
     if !container.has_streams() {
-        return Err(told(Error::state("it does not run")));
+        return Err(named(Error::state("it does not run")));
     }
-    container.pipe_calls.check().map_err(told)?;
+    container.pipe_calls.check().map_err(named)?;
     let terminal = engine.monitor.custody().file(container.id(), Role::Terminal);
-    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(told)?.map(Terminal::new);
+    let terminal = terminal.map_err(failed("duplicate a terminal")).map_err(named)?.map(Terminal::new);
     let mut pipes = Attachments::new();
     let mut output = |wanted: bool, role: Role| {
         if !wanted {
@@ -39,19 +39,20 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (false, _) => None,
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
-            let folder = engine.records.folder(Kind::Container, container.id());
-            let pipe = container.pipe_calls.open(move || stdio::open_stdin(&folder).map(Some)).await.map_err(told)?;
+            let directory = engine.records.folder(Kind::Container, container.id());
+            let pipe =
+                container.pipe_calls.open(move || stdio::open_stdin(&directory).map(Some)).await.map_err(named)?;
             pipe.map(Input::pipe).transpose()?
         }
     };
     if !pipes.is_empty() {
-        engine.monitor.attach(container.id(), pipes).await.map_err(told)?;
+        engine.monitor.attach(container.id(), pipes).await.map_err(named)?;
     }
     let once = config.stdin_once && !config.tty;
     let stdin = stdin.map(|input| Attached::new(input, once.then(|| (engine.clone(), container.id().to_owned()))));
     let control = SessionControl::container(container.watch(), terminal);
     if let Some((columns, rows)) = request.size {
-        control.resize(columns, rows).await.map_err(told)?;
+        control.resize(columns, rows).await.map_err(named)?;
     }
     Ok(Session {
         stdin: stdin.map(|input| Box::new(input) as _),

@@ -160,15 +160,15 @@ async fn start(
     request: ExecRequest,
     id: String,
 ) -> Result<Running, Error> {
-    let told = |e: Error| e.during(format_args!("exec in container {}", container.id()));
+    let named = |e: Error| e.during(format_args!("exec in container {}", container.id()));
     if !container.is_running() {
-        return Err(told(Error::state("it does not run")));
+        return Err(named(Error::state("it does not run")));
     }
     if request.command.is_empty() {
-        return Err(told(Error::invalid("no command")));
+        return Err(named(Error::invalid("no command")));
     }
-    container.pipe_calls.check().map_err(told)?;
-    let process = resolve(engine, container, &request).await.map_err(told)?;
+    container.pipe_calls.check().map_err(named)?;
+    let process = resolve(engine, container, &request).await.map_err(named)?;
     let mut attachments = Attachments::new();
     let (mut stdin, mut stdout, mut stderr) = (None, None, None);
     if !request.tty {
@@ -195,7 +195,7 @@ async fn start(
         Err(error) => {
             let monitor_died = error.kind == ErrorKind::Unavailable;
             end_unanswered(engine, container, id, monitor_died);
-            return Err(told(error));
+            return Err(named(error));
         }
     };
     for warning in warnings {

@@ -52,7 +52,7 @@ pub(crate) async fn exec_sync(
         Ok(ended) => {
             let ended = ended?;
             outputs.finish(remaining()).await;
-            told(engine, &container, ended, outputs)
+            answer(engine, &container, ended, outputs)
         }
         Err(_) => match timeout(exec::KILLED, running.command.kill()).await {
             Ok(Ok(())) => Err(late("it was killed with all it started")),
@@ -77,7 +77,7 @@ fn request(command: Vec<String>) -> ExecRequest {
 }
 
 /// The answer; a command that was killed for want of memory says so.
-fn told(engine: &Inner, container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
+fn answer(engine: &Inner, container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
     let Outputs { stdout, stderr } = outputs;
     let bytes = |reader: Option<PipeReader>| {
         let bytes = reader.map_or_else(|| Ok(Vec::new()), PipeReader::into_bytes);

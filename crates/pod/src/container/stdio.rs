@@ -38,20 +38,20 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// Makes the FIFOs in the record's folder; a container with a terminal needs none.
-    pub(crate) fn make(folder: &Path, config: &ContainerConfig) -> Result<Self, Error> {
+    /// Makes the FIFOs in the record's directory; a container with a terminal needs none.
+    pub(crate) fn make(directory: &Path, config: &ContainerConfig) -> Result<Self, Error> {
         let mut stdio = Self::default();
         if config.tty {
             return Ok(stdio);
         }
         for (name, container, monitor) in OUTPUTS {
-            let path = folder.join(name);
+            let path = directory.join(name);
             make_fifo(&path)?;
             stdio.send.push(container, open(&path, OFlags::RDWR)?);
             stdio.both(monitor, open(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)?;
         }
         if config.stdin {
-            let path = folder.join(STDIN);
+            let path = directory.join(STDIN);
             make_fifo(&path)?;
             // Neither end can be opened alone without waiting for the other.
             let _bridge = open(&path, OFlags::RDWR)?;
@@ -62,13 +62,13 @@ impl Stdio {
     }
 
     /// The ends that a monitor needs for a container that runs already, when all duplicates were lost.
-    pub(crate) async fn again(folder: &Path, config: &ContainerConfig, calls: &Arc<PipeCalls>) -> Attachments {
+    pub(crate) async fn again(directory: &Path, config: &ContainerConfig, calls: &Arc<PipeCalls>) -> Attachments {
         let mut files = Attachments::new();
         if config.tty {
             return files;
         }
         for (name, _, monitor) in OUTPUTS {
-            let path = folder.join(name);
+            let path = directory.join(name);
             let open = {
                 let path = path.clone();
                 move || match attempts::repeat(|| Ok(open_once(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
@@ -83,8 +83,8 @@ impl Stdio {
             }
         }
         if config.stdin && !config.stdin_once {
-            let folder = folder.to_owned();
-            let pipe = calls.open(move || open_stdin(&folder).map(Some)).await;
+            let directory = directory.to_owned();
+            let pipe = calls.open(move || open_stdin(&directory).map(Some)).await;
             pipe.ok()
                 .flatten()
                 .and_then(SharedPipe::into_file)
@@ -102,8 +102,8 @@ impl Stdio {
 }
 
 /// A client's write end of a container's input. Fails when nobody reads any more.
-pub(crate) fn open_stdin(folder: &Path) -> Result<OwnedFd, Error> {
-    open(&folder.join(STDIN), OFlags::WRONLY | OFlags::NONBLOCK)
+pub(crate) fn open_stdin(directory: &Path) -> Result<OwnedFd, Error> {
+    open(&directory.join(STDIN), OFlags::WRONLY | OFlags::NONBLOCK)
 }
 
 fn make_fifo(path: &Path) -> Result<(), Error> {
