@@ -74,6 +74,10 @@ pub(crate) fn run(start: Start<'_>) -> i32 {
 fn serve(start: Start<'_>) -> io::Result<()> {
     let Start { line, state, journal, busy, held, alarm, is_apart, monitor } = start;
     let _ = rustix::thread::set_name(c"pinmon-log");
+    // The CPU time of a log writer depends on the output of containers, so it must not be in the monitor's autogroup. In one cgroup
+    // with the daemon it has the daemon's nice value.
+    let _ = rustix::process::setsid();
+    syscall::scheduling::serve_requests();
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(monitor) {

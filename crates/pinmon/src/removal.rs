@@ -4,7 +4,7 @@
 //! ```text
 //!  Delete ──▶ Then::Forget ─┐                       ┌─ Done ─▶ record forgotten, Deletes answered
 //!  failed Create ─▶ Answer ─┼─▶ step, step, … ──────┼─ Busy ─▶ Timer::Remove, at most GIVE_UP without any progress
-//!  command ended ─▶ Nothing ┘     (STEP groups each)└─ error ─▶ reported
+//!  command ended ─▶ Nothing ┘     (STEP groups each)└─ error ─▶ Timer::Remove, ERRORS_MAX times; then reported
 //! ```
 
 use std::time::Duration;
@@ -21,6 +21,9 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// First wait for them; twice as long each time, to 2^5 times.
 const FIRST: Duration = Duration::from_millis(5);
 const WAITS_MAX: u32 = 5;
+/// How often a step that failed is repeated, with waits like those for processes: over half a second. An error of the moment, such
+/// as ENOMEM, must not leave the group of a command behind.
+const ERRORS_MAX: u32 = 8;
 /// Most pids that an answer names.
 const PIDS_MAX: usize = 10;
 
@@ -39,8 +42,14 @@ pub(crate) struct Job {
     then: Then,
     /// How often it was found in use since something was removed.
     tries: u32,
+    /// How many steps failed.
+    errors: u32,
     removed: u64,
     until: Duration,
+}
+
+fn wait_after(tries: u32) -> Duration {
+    FIRST * (1 << tries.min(WAITS_MAX))
 }
 
 impl Job {
@@ -77,7 +86,7 @@ impl Monitor {
         };
         let serial = self.next_serial();
         let until = clock::monotonic() + GIVE_UP;
-        self.removals.insert(serial, Job { removal, then, tries: 0, removed: 0, until });
+        self.removals.insert(serial, Job { removal, then, tries: 0, errors: 0, removed: 0, until });
         self.step_removal(serial);
     }
 
@@ -116,7 +125,12 @@ impl Monitor {
                     let _ = job.removal.group().kill();
                 }
                 job.tries += 1;
-                let wait = FIRST * (1 << job.tries.min(WAITS_MAX));
+                let wait = wait_after(job.tries);
+                return self.timers.after(wait, Timer::Remove(serial));
+            }
+            Err(_) if job.errors < ERRORS_MAX => {
+                job.errors += 1;
+                let wait = wait_after(job.errors);
                 return self.timers.after(wait, Timer::Remove(serial));
             }
             Ok(Removing::Busy) => job.removal.still_used(),

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt::Display,
     path::Path,
+    time::Duration,
 };
 
 use cgroup::Hierarchies;
@@ -11,7 +12,7 @@ use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},
 };
-use syscall::{inherited, signal_fd::SignalFd};
+use syscall::{inherited, scheduling, signal_fd::SignalFd};
 
 use crate::{
     epoll::Epoll, inherit::Inherit, journals::Journals, monitor::Monitor, programs::Programs, terminal::Terminals,
@@ -20,6 +21,10 @@ use crate::{
 
 /// The first descriptor that is not a standard stream; the listener's place.
 const FIRST: i32 = 3;
+/// Nice value: the highest priority there is, sched(7).
+const NICE: i32 = -20;
+/// Slice; most turns of the event loop take less.
+const SLICE: Duration = Duration::from_micros(500);
 /// SIGHUP and SIGINT come from terminals that a monitor has none of; SIGTERM from whoever stops services.
 const SIGNALS: [i32; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
@@ -96,12 +101,21 @@ fn prepare_process() {
     // A session of its own: not with the daemon's terminal. EPERM: it leads one already.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"pinmon");
+    run_before_containers();
     let _ = rustix::process::chdir(c"/");
     rustix::process::umask(Mode::empty());
     // Orphans of containers that share our PID namespace come to us.
     if let Err(errno) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         eprintln!("pinmon: become a subreaper: {errno}");
     }
+}
+
+/// Runs before containers, so that their load does not delay requests about others. Processes that the monitor starts have the
+/// default nice value; log writers and containers leave its autogroup. Where it is refused (without `CAP_SYS_NICE`) the monitor is
+/// scheduled as any other process.
+pub(crate) fn run_before_containers() {
+    let _ = scheduling::run_before_others(NICE, SLICE);
+    let _ = scheduling::set_autogroup_nice(NICE);
 }
 
 fn open_folder(state: &Path) -> std::io::Result<OwnedFd> {

@@ -49,19 +49,34 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
 
 /// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and signals.
 fn start_without_watches() -> Node {
+    start_with_failing("epoll_ctl", "error=ENOSPC:when=3+")
+}
+
+/// A monitor with a system call that fails like this (`--inject` of strace(1)).
+fn start_with_failing(call: &str, how: &str) -> Node {
     let directory = tempfile::tempdir().expect("tempdir");
     let script = directory.path().join("pinmon");
     let program = std::env::var("PINMON").unwrap_or_else(|_| env!("CARGO_BIN_EXE_pinmon").to_owned());
     // -D: the tracer is no parent, so that the monitor's own pid is that of this script.
     let text = format!(
-        "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace=epoll_ctl \
-         -e inject=epoll_ctl:error=ENOSPC:when=3+ {program} \"$@\"\n"
+        "#!/bin/sh\nexec /usr/bin/strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{how} {program} \"$@\"\n"
     );
     fs::write(&script, text).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
     let node = Node::start_program(&script);
     drop(directory);
     node
+}
+
+#[test]
+fn the_group_of_a_command_is_removed_although_the_kernel_had_no_memory_for_a_moment() {
+    let mut node = start_with_failing("unlinkat", "error=ENOMEM:when=1..3");
+    node.run("c", &["sleep", "1000"]);
+    node.exec("c", "e", &["true"]).expect("exec");
+    assert_eq!(node.wait_exec("e").code, Some(0));
+    node.eventually("the group of the command is removed", |node| !node.has_group("e"));
+    node.delete("c");
+    node.end();
 }
 
 #[test]

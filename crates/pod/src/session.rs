@@ -97,11 +97,15 @@ impl Command {
 
     /// Kills it with all it started, and resolves when nothing of it is left.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
-        /// The kernel ends who was killed; nobody is woken by the last one.
-        const APART: Duration = Duration::from_millis(2);
+        /// The kernel notifies nobody when the last process that was killed is gone. Most are after a moment. Each request costs the
+        /// monitor a walk of the group, so the delay grows.
+        const RETRY_DELAY: Duration = Duration::from_millis(2);
+        const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
+        let mut delay = RETRY_DELAY;
         while kill(&engine, &self.container, &self.id).await? {
-            tokio::time::sleep(APART).await;
+            tokio::time::sleep(delay).await;
+            delay = (2 * delay).min(RETRY_DELAY_MAX);
         }
         self.ended().await.map(drop)
     }

@@ -12,6 +12,20 @@ pub fn bound_arenas(arenas: u8) {
     let _ = arenas;
 }
 
+/// Gives each block of `block` bytes or more a mapping of its own, which is unmapped when it is freed, and returns the top of the
+/// heap to the kernel when more than `top` bytes of it are free (`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD`, mallopt(3)). glibc only:
+/// by default it raises both limits, to 32 and 64 MiB, as large blocks are freed, and keeps so much from then on.
+pub fn release_freed(block: u32, top: u32) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers and touches only the allocator's own parameters, under its own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, libc::c_int::try_from(block).unwrap_or(libc::c_int::MAX));
+        libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::try_from(top).unwrap_or(libc::c_int::MAX));
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = (block, top);
+}
+
 /// Lets the heap of a short-lived program grow by so much at a time, and never shrink: fewer brk(2). glibc only.
 pub fn grow_by(bytes: u32) {
     #[cfg(target_env = "gnu")]

@@ -248,17 +248,24 @@ impl Client {
     }
 }
 
+const UNANSWERED: &str = "no answer from the daemon within";
+
+/// Whether an error of a request says that the daemon did not answer, rather than what it answered.
+pub(crate) fn is_unanswered(error: &str) -> bool {
+    error.contains(UNANSWERED)
+}
+
 /// The answer of a call, or what came instead of it.
 ///
 /// # Errors
-/// `CALL: CODE MESSAGE`, or `CALL: no answer within …`.
+/// `CALL: CODE MESSAGE`, or one that [`is_unanswered`] recognizes.
 pub(crate) async fn answered<T>(
     call: &str,
     within: Duration,
     future: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, String> {
     match tokio::time::timeout(within, future).await {
-        Err(_) => Err(format!("{call}: no answer within {} s", within.as_secs_f32())),
+        Err(_) => Err(format!("{call}: {UNANSWERED} {} s", within.as_secs_f32())),
         Ok(Err(status)) => Err(format!("{call}: {:?} {}", status.code(), status.message())),
         Ok(Ok(answer)) => Ok(answer.into_inner()),
     }

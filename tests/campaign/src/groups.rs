@@ -118,7 +118,7 @@ fn is_unified() -> bool {
 }
 
 /// The directory of a group in every hierarchy.
-fn paths(group: &str) -> Vec<PathBuf> {
+pub(crate) fn paths(group: &str) -> Vec<PathBuf> {
     if is_unified() {
         return vec![PathBuf::from(format!("{ROOT}{group}"))];
     }

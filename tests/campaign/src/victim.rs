@@ -30,6 +30,8 @@ pub(crate) struct Victim {
     pub(crate) may_end_unseen: bool,
     /// Whether it ends while its log cannot be written.
     pub(crate) may_end_cut: bool,
+    /// Whether SIGKILL may end it: it is stopped while it waits until its output is read.
+    pub(crate) may_be_killed: bool,
     started_at: i64,
 }
 
@@ -59,7 +61,16 @@ impl Victim {
     ) -> Result<Self, String> {
         let (pod_id, id) = client.run(&pod, &container, PATIENCE).await?;
         let started_at = client.container(&id, PATIENCE).await?.started_at;
-        let victim = Self { number, pod, pod_id, id, may_end_unseen: false, may_end_cut: false, started_at };
+        let victim = Self {
+            number,
+            pod,
+            pod_id,
+            id,
+            may_end_unseen: false,
+            may_end_cut: false,
+            may_be_killed: false,
+            started_at,
+        };
         // Before its first line it takes no SIGTERM.
         let begin = Instant::now();
         while fs::metadata(victim.log()).map_or(0, |metadata| metadata.len()) == 0 {
@@ -106,18 +117,20 @@ impl Victim {
         Err(format!("victim {}: {status:?}", self.number))
     }
 
-    /// Stops it, checks the exit code, and removes it.
+    /// Stops it, checks the exit code, and removes it; returns whether SIGKILL ended it, which [`Victim::may_be_killed`] allows.
     ///
     /// # Errors
     /// What went wrong.
-    pub(crate) async fn end(&self, client: &mut Client) -> Result<(), String> {
+    pub(crate) async fn end(&self, client: &mut Client) -> Result<bool, String> {
         let named = |error| format!("victim {}: {error}", self.number);
         client.stop(&self.id, 30, PATIENCE).await.map_err(named)?;
         let status = client.container(&self.id, PATIENCE).await.map_err(named)?;
-        if status.exit_code != 7 && !(self.may_end_unseen && status.reason == "Unknown") {
+        let killed = self.may_be_killed && status.exit_code == 128 + 9 && status.reason != "OOMKilled";
+        if status.exit_code != 7 && !killed && !(self.may_end_unseen && status.reason == "Unknown") {
             return Err(named(format!("exit code {} ({} {})", status.exit_code, status.reason, status.message)));
         }
-        client.remove_pod(&self.pod_id, PATIENCE).await.map_err(named)
+        client.remove_pod(&self.pod_id, PATIENCE).await.map_err(named)?;
+        Ok(killed)
     }
 
     /// [`Victim::end`], and checks that its log is complete; returns lines and dropped lines.
@@ -126,9 +139,9 @@ impl Victim {
     /// What went wrong.
     pub(crate) async fn finish(&self, client: &mut Client) -> Result<(u64, u64), String> {
         let named = |error| format!("victim {}: {error}", self.number);
-        self.end(client).await?;
+        let killed = self.end(client).await?;
         let log = log_check::check(&self.log()).map_err(named)?;
-        if !log.complete && !self.may_end_cut {
+        if !log.complete && !self.may_end_cut && !killed {
             return Err(named(format!("the end of its log is missing: {log:?}")));
         }
         Ok((log.lines, log.dropped))

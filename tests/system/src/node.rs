@@ -144,7 +144,12 @@ impl Node {
                 command.args(arguments).arg(pinion);
                 command
             }
-            None => self.command(pinion),
+            // In a session of its own, as a service manager starts it.
+            None => {
+                let mut command = self.command("setsid");
+                command.arg(pinion);
+                command
+            }
         };
         command.arg("serve").arg("--config").arg(self.config()).envs(self.options.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

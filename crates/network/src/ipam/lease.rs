@@ -1,6 +1,6 @@
 //! Leases: a file for each address, named by it and made with `O_EXCL`, so no address is given twice, to whomever.
 //!
-//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same folder. On a
+//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same directory. On a
 //! tmpfs nothing is synced; after a reboot no lease is true any more.
 
 use std::{
@@ -23,18 +23,18 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Leases {
     network: String,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Leases {
-    pub(crate) fn open(network: &str, folder: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|e| Error::path("create", folder, e))?;
-        Ok(Self { network: network.to_owned(), folder: folder.to_owned() })
+    pub(crate) fn open(network: &str, directory: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(|e| Error::path("create", directory, e))?;
+        Ok(Self { network: network.to_owned(), directory: directory.to_owned() })
     }
 
     /// A file lock: plugins in other processes honour it too.
     fn lock(&self) -> Result<File, Error> {
-        let path = self.folder.join("lock");
+        let path = self.directory.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = open.map_err(|e| Error::path("open", &path, e))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::path("lock", &path, e))?;
@@ -50,7 +50,7 @@ impl Leases {
         interface: &str,
     ) -> Result<(IpAddr, Range), Error> {
         let _lock = self.lock()?;
-        let last_path = self.folder.join(format!("last_reserved_ip.{set}"));
+        let last_path = self.directory.join(format!("last_reserved_ip.{set}"));
         let last = fs::read_to_string(&last_path).ok().and_then(|text| text.trim().parse::<IpAddr>().ok());
         let start = last.and_then(|last| ranges.iter().position(|r| r.contains(last)).map(|at| (at, last)));
         // Read only once an address turns out to be taken.
@@ -59,7 +59,7 @@ impl Leases {
             if range.is_reserved(candidate) || taken.as_ref().is_some_and(|taken| taken.contains(&candidate)) {
                 continue;
             }
-            let path = self.folder.join(candidate.to_string());
+            let path = self.directory.join(candidate.to_string());
             match OpenOptions::new().create_new(true).write(true).open(&path) {
                 Ok(mut file) => {
                     let written = file.write_all(format!("{owner}\r\n{interface}").as_bytes());
@@ -72,13 +72,13 @@ impl Leases {
                     return Ok((candidate, range));
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    taken = Some(self.all()?.into_iter().map(|(address, _)| address).collect());
+                    taken = Some(self.addresses()?.into_iter().collect());
                 }
                 Err(e) => return Err(Error::path("create", &path, e)),
             }
         }
         let subnets: Vec<String> = ranges.iter().map(|range| range.subnet.to_string()).collect();
-        let leased = self.all()?.iter().filter(|(ip, _)| ranges.iter().any(|r| r.contains(*ip))).count();
+        let leased = self.addresses()?.iter().filter(|ip| ranges.iter().any(|r| r.contains(**ip))).count();
         Err(Error::Exhausted { network: self.network.clone(), subnet: subnets.join(", "), leased })
     }
 
@@ -91,19 +91,21 @@ impl Leases {
         Ok(())
     }
 
-    /// Gives back what belongs to no one: also a lease that a crash left without an owner.
+    /// Gives back what belongs to no one: also a lease that a crash left without an owner. All are tried.
+    ///
+    /// # Errors
+    /// The first failure: an owner that cannot be read is not known, so its lease stays.
     pub(crate) fn release_unless(&self, owns: impl Fn(&str) -> bool) -> Result<(), Error> {
         let _lock = self.lock()?;
-        for (address, owner) in self.all()? {
-            if !owns(&owner) {
-                self.remove(address, |has| !owns(has))?;
-            }
+        let mut first = Ok(());
+        for address in self.addresses()? {
+            first = first.and(self.remove(address, |has| !owns(has)));
         }
-        Ok(())
+        first
     }
 
     fn remove(&self, address: IpAddr, matches: impl Fn(&str) -> bool) -> Result<(), Error> {
-        let path = self.folder.join(address.to_string());
+        let path = self.directory.join(address.to_string());
         match fs::read_to_string(&path) {
             Ok(text) if matches(owner(&text)) => fs::remove_file(&path).map_err(|e| Error::path("remove", &path, e)),
             Ok(_) => Ok(()),
@@ -112,17 +114,14 @@ impl Leases {
         }
     }
 
-    /// Every lease and its owner.
-    pub(crate) fn all(&self) -> Result<Vec<(IpAddr, String)>, Error> {
-        let fail = |e| Error::path("read", &self.folder, e);
-        let mut leases = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(fail)? {
-            let name = entry.map_err(fail)?.file_name();
-            let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            let text = fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
-            leases.push((address, owner(&text).to_owned()));
+    /// Every address that is leased.
+    fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
+        let fail = |e| Error::path("read", &self.directory, e);
+        let mut leased = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(fail)? {
+            leased.extend(entry.map_err(fail)?.file_name().to_str().and_then(|name| name.parse::<IpAddr>().ok()));
         }
-        Ok(leases)
+        Ok(leased)
     }
 }
 
@@ -146,8 +145,8 @@ fn candidates(ranges: &[Range], start: Option<(usize, IpAddr)>) -> impl Iterator
 mod tests {
     use super::*;
 
-    fn leases(folder: &tempfile::TempDir) -> Leases {
-        Leases::open("test", folder.path()).unwrap()
+    fn leases(directory: &tempfile::TempDir) -> Leases {
+        Leases::open("test", directory.path()).unwrap()
     }
 
     fn range(subnet: &str) -> Range {
@@ -156,8 +155,8 @@ mod tests {
 
     #[test]
     fn addresses_rest_as_long_as_they_can() {
-        let folder = tempfile::tempdir().unwrap();
-        let (leases, ranges) = (leases(&folder), [range("10.1.0.0/29")]);
+        let directory = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&directory), [range("10.1.0.0/29")]);
         let take = |owner: &str| leases.take(0, &ranges, owner, "eth0").map(|(ip, _)| ip.to_string());
         assert_eq!(take("a").unwrap(), "10.1.0.2");
         assert_eq!(take("b").unwrap(), "10.1.0.3");
@@ -172,15 +171,20 @@ mod tests {
 
     #[test]
     fn only_the_owner_gives_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let (leases, ranges) = (leases(&folder), [range("fd00::/64")]);
+        let directory = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&directory), [range("fd00::/64")]);
         let (ip, _) = leases.take(0, &ranges, "a", "eth0").unwrap();
         leases.release(&[ip], "b").unwrap();
-        assert_eq!(leases.all().unwrap(), [(ip, "a".to_owned())]);
+        assert_eq!(leases.addresses().unwrap(), [ip]);
         leases.release_unless(|owner| owner == "a").unwrap();
-        assert_eq!(leases.all().unwrap().len(), 1);
+        assert_eq!(leases.addresses().unwrap(), [ip]);
+        // What cannot be read is nobody's to give back, and does not keep the others.
+        fs::create_dir(leases.directory.join("fd00::1:1")).unwrap();
+        leases.release_unless(|_| false).unwrap_err();
+        fs::remove_dir(leases.directory.join("fd00::1:1")).unwrap();
+        assert!(leases.addresses().unwrap().is_empty());
         leases.release_unless(|_| false).unwrap();
-        assert!(leases.all().unwrap().is_empty());
+        assert!(leases.addresses().unwrap().is_empty());
     }
 
     #[test]
@@ -193,8 +197,8 @@ mod tests {
 
     #[test]
     fn no_address_is_given_twice_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let (leases, ranges) = (leases(&folder), [range("10.1.0.0/24")]);
+        let directory = tempfile::tempdir().unwrap();
+        let (leases, ranges) = (leases(&directory), [range("10.1.0.0/24")]);
         let taken: HashSet<IpAddr> = std::thread::scope(|scope| {
             let take = || (0..16).map(|_| leases.take(0, &ranges, "x", "eth0").unwrap().0).collect::<Vec<_>>();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();

@@ -20,6 +20,7 @@ mod logging;
 mod metrics;
 mod monitor;
 mod notify;
+mod priority;
 pub(crate) mod reexec;
 mod reload;
 mod socket;
@@ -95,12 +96,17 @@ pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
 fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, Failure>) -> Result<T, Failure> {
     limits::remember_open_files();
     limits::bound_memory();
+    priority::run_before_containers();
+    priority::raise_autogroup();
     let monitor = monitor::find(config.monitor.as_deref())?;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(THREADS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
-        .on_thread_start(metrics::thread_started)
+        .on_thread_start(|| {
+            metrics::thread_started();
+            priority::run_before_containers();
+        })
         .on_thread_stop(metrics::thread_ended)
         .build()
         .map_err(|error| Failure::daemon(format!("start {threads} threads: {error}")))?;

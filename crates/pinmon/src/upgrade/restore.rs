@@ -50,6 +50,8 @@ pub(crate) fn resume(state: Number, previous: Number, refused: Option<String>) -
     match restored(state, originals) {
         Ok((mut monitor, asked)) => {
             close_originals(state, previous, originals);
+            // An earlier version may not have done it.
+            serve::run_before_containers();
             monitor.resumed(asked, refused);
             serve::run(monitor)
         }

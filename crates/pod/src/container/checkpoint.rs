@@ -111,8 +111,10 @@ impl<'a> Job<'a> {
         let (engine, container) = (Arc::clone(self.engine), Arc::clone(self.container));
         let attempt = Arc::clone(&self.attempt);
         blocking(move || {
-            changes::write(&engine, &container, &attempt)?;
-            archive::write(&engine, &container, &attempt)
+            syscall::scheduling::run_as_others(|| {
+                changes::write(&engine, &container, &attempt)?;
+                archive::write(&engine, &container, &attempt)
+            })
         })
         .await
     }
@@ -128,7 +130,7 @@ impl<'a> Job<'a> {
 
     async fn clean(&self) {
         let attempt = Arc::clone(&self.attempt);
-        if let Err(error) = blocking(move || attempt.clean()).await {
+        if let Err(error) = blocking(move || syscall::scheduling::run_as_others(|| attempt.clean())).await {
             tracing::warn!("after the checkpoint of container {}: {error}", self.container.id());
         }
     }

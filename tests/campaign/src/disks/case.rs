@@ -97,6 +97,11 @@ impl Case {
         self.role == Role::Log && matches!(self.kind, Kind::Full | Kind::ReadOnly)
     }
 
+    /// Whether nothing of the output is read while the fault lasts: a container that prints waits in write(2).
+    pub(super) fn holds_output(self) -> bool {
+        self.role == Role::Log && matches!(self.kind, Kind::Frozen | Kind::Stalled)
+    }
+
     /// Whether a new mount ends the fault, before which every pod must be removed.
     pub(super) fn needs_new_mount(self) -> bool {
         matches!(self.kind, Kind::ReadOnly | Kind::Lost)

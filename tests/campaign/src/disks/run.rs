@@ -16,7 +16,9 @@ use super::{
     disk::{self, Disk},
 };
 use crate::{
-    Client, PodPlan, Record, Stop, Summary, image,
+    Client, PodPlan, Record, Stop, Summary,
+    client::is_unanswered,
+    image,
     inside::Inside,
     leftovers, log_check,
     programs::Programs,
@@ -28,6 +30,8 @@ use crate::{
 const DISK_MIB: u32 = 192;
 /// Size of the state directory's tmpfs.
 const STATE: &str = "size=16m,mode=755";
+/// Seconds between SIGTERM and SIGKILL of the pod that is stopped while the fault lasts, as kubelet's default.
+const STOP_GRACE: i64 = 30;
 /// Bound for an answer after the fault's end.
 const ANSWER: Duration = Duration::from_secs(90);
 
@@ -47,6 +51,8 @@ struct Run<'a> {
     probes: JoinSet<()>,
     /// Requests about the disk that were sent while it was faulty.
     waiting: JoinSet<(&'static str, Result<(), String>)>,
+    /// When the stop of the first pod that uses the disk was requested.
+    stop_requested_at: Option<Instant>,
     unready: BTreeSet<String>,
 }
 
@@ -129,6 +135,7 @@ impl<'a> Run<'a> {
             stop: Stop::default(),
             probes: JoinSet::new(),
             waiting: JoinSet::new(),
+            stop_requested_at: None,
             unready: BTreeSet::new(),
         }
     }
@@ -184,8 +191,9 @@ impl<'a> Run<'a> {
     fn send_requests(&mut self) {
         let patience = Duration::from_secs_f64(self.plan.seconds) + ANSWER;
         if let Some(victim) = self.loaded.first() {
+            self.stop_requested_at = Some(Instant::now());
             let (mut client, id) = (self.client.clone(), victim.id.clone());
-            self.waiting.spawn(async move { ("StopContainer", client.stop(&id, 30, patience).await) });
+            self.waiting.spawn(async move { ("StopContainer", client.stop(&id, STOP_GRACE, patience).await) });
         }
         for number in 0..self.plan.newcomers {
             let mut client = self.client.clone();
@@ -267,6 +275,12 @@ impl<'a> Run<'a> {
             // Ended by a new mount, after the pods were removed.
             _ => {}
         }
+        // Without the kill the stop is requested before its pipe is full, so SIGTERM ends it.
+        let waited = self.stop_requested_at.map_or(Duration::ZERO, |at| at.elapsed());
+        let outlasted = self.plan.kill && self.case.holds_output() && waited >= Duration::from_secs(STOP_GRACE as u64);
+        if let Some(victim) = self.loaded.first_mut() {
+            victim.may_be_killed = outlasted;
+        }
     }
 
     /// Whatever was requested while the fault lasted is answered.
@@ -277,7 +291,7 @@ impl<'a> Run<'a> {
                 Ok((_, Ok(()))) => {}
                 // Its connection died with the daemon.
                 Ok((_, Err(error))) if self.plan.kill && error.contains("transport") => {}
-                Ok((what, Err(error))) if error.contains("no answer") => self.record.fault(format!("{what}: {error}")),
+                Ok((what, Err(error))) if is_unanswered(&error) => self.record.fault(format!("{what}: {error}")),
                 Ok((what, Err(error))) => drop(refused.insert(format!("{what}: {error}"))),
                 Err(error) => self.record.fault(error.to_string()),
             }
@@ -326,7 +340,7 @@ impl<'a> Run<'a> {
         }
         for victim in loaded {
             // Its last lines cannot be there.
-            let ended = victim.end(&mut self.client).await.and_then(|()| log_check::check(&victim.log()).map(drop));
+            let ended = victim.end(&mut self.client).await.and_then(|_| log_check::check(&victim.log()).map(drop));
             if let Err(fault) = ended {
                 self.record.fault(fault);
             }

@@ -37,6 +37,13 @@ const fn attack(name: &'static str, command: &'static [&'static str], drive: Dri
     Attack { name, command, drive, capabilities: &[], privileged: false, host_network: false, unkillable: false }
 }
 
+impl Attack {
+    /// A container that only uses processor time, of the same name.
+    pub(super) fn only_spins(self) -> Self {
+        attack(self.name, &["spin"], Drive::Watch)
+    }
+}
+
 /// Every attacker. Privileged ones are only those whose attack needs a device.
 pub(super) const ATTACKS: [Attack; 27] = [
     attack("freezer", &["freezer"], PROBE),

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     Client, ContainerPlan, PodPlan, Record,
+    client::is_unanswered,
     groups::{self, PodLimits},
     inside::Inside,
 };
@@ -75,7 +76,7 @@ pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, number:
     if attack.unkillable {
         // Answered, with the reason; then whatever it waits for ends, as an administrator would end it.
         match try_end(&mut client, &name).await {
-            Err(error) if error.contains("no answer") => fault(error),
+            Err(error) if is_unanswered(&error) => fault(error),
             _ => {}
         }
         release(field, attack).await;
@@ -141,7 +142,7 @@ async fn end(client: &mut Client, name: &str) -> Result<(), String> {
             return Err(format!("cannot be removed after {} s: {error}", END.as_secs()));
         }
         // An answer in time that names the reason is allowed; none is not.
-        if error.contains("no answer") {
+        if is_unanswered(&error) {
             return Err(error);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

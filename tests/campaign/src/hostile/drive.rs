@@ -11,7 +11,7 @@ use super::{
     attack::{Attack, Drive},
     cycle::Field,
 };
-use crate::{Client, ContainerPlan, PodPlan, Record};
+use crate::{Client, ContainerPlan, PodPlan, Record, client::is_unanswered};
 
 /// Bound for the answer of a request whose own deadline is a second.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, ids: Id
 /// earlier ones keep its pipes locked.
 fn unanswered<T>(result: Result<T, String>) -> Result<(), String> {
     match result {
-        Err(error) if error.contains("no answer") => Err(error),
+        Err(error) if is_unanswered(&error) => Err(error),
         _ => Ok(()),
     }
 }

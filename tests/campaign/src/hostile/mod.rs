@@ -13,6 +13,7 @@
 mod attack;
 mod cycle;
 mod drive;
+mod floor;
 
 use std::{
     collections::BTreeSet,
@@ -85,6 +86,17 @@ pub struct Plan {
     /// Bound in seconds for the time between two new lines in a victim's log, which prints ten a second
     #[arg(long, default_value_t = 5.0)]
     pub log_gap: f64,
+    /// Processors that all attackers together may use; without it a fifth of one each, which is more than a small machine has:
+    /// compare with --control
+    #[arg(long)]
+    pub processors: Option<f64>,
+    /// CPU shares of an attacker; kubelet gives 2 to a pod without a request
+    #[arg(long, default_value_t = ATTACKER.cpu_shares)]
+    pub shares: u32,
+    /// Instead of the attackers, as many containers with their limits that only use processor time: what the machine's
+    /// scheduler alone does to the victims
+    #[arg(long)]
+    pub control: bool,
     /// Seed of random choices
     #[arg(long, env = "CAMPAIGN_SEED", default_value_t = 1)]
     pub seed: u64,
@@ -108,8 +120,19 @@ impl Plan {
             slowest: 5.0,
             // Less than an attacker's life, or a log that only continues when the attacker ended would not be noticed.
             log_gap: 2.5,
+            processors: None,
+            shares: ATTACKER.cpu_shares,
+            control: false,
             seed: 1,
         }
+    }
+
+    /// Limits of an attacker.
+    fn limits(&self) -> PodLimits {
+        let attackers = if self.apart { 1 } else { self.attacks().map_or(1, |attacks| attacks.len().max(1)) };
+        let share = |processors: f64| (processors * 100_000.0 / attackers as f64) as u32;
+        let cpu_quota = self.processors.map_or(ATTACKER.cpu_quota, share).max(1000);
+        PodLimits { cpu_quota, cpu_shares: self.shares, ..ATTACKER }
     }
 
     fn attacks(&self) -> Result<Vec<Attack>, String> {
@@ -121,7 +144,8 @@ impl Plan {
         let named = |list: &[String], attack: &Attack| list.iter().any(|name| name == attack.name);
         let wanted =
             |attack: &&Attack| (self.only.is_empty() || named(&self.only, attack)) && !named(&self.skip, attack);
-        Ok(ATTACKS.iter().filter(wanted).copied().collect())
+        let attacks = ATTACKS.iter().filter(wanted).copied();
+        Ok(if self.control { attacks.map(Attack::only_spins).collect() } else { attacks.collect() })
     }
 }
 
@@ -151,7 +175,7 @@ pub async fn run(plan: &Plan) -> Result<Vec<String>, String> {
         };
         campaign.attack(&[*attack], part).await;
         // What an attack broke is not the next one's.
-        if campaign.is_broken || campaign.record.fault_count() > 0 {
+        if campaign.is_broken || campaign.record.fault_count() + campaign.floor.fault_count() > 0 {
             faults.extend(campaign.abandon().await);
         } else {
             quiet_node = Some(campaign);
@@ -171,6 +195,8 @@ struct Campaign<'a> {
     node: Node,
     client: Client,
     record: Arc<Record>,
+    /// Processes that no engine started.
+    floor: Arc<Record>,
     before: BTreeSet<String>,
     victims: Vec<Victim>,
     field: Field,
@@ -217,7 +243,7 @@ impl<'a> Campaign<'a> {
             client: Client::connect(&node).await.expect("the daemon answers"),
             dir: node.dir.path().to_owned(),
             node_parent: parent,
-            limits: ATTACKER,
+            limits: plan.limits(),
             secret,
             port: streaming_port(&mut client, &victims[0].id).await,
             victim: victims[0].id.clone(),
@@ -230,6 +256,7 @@ impl<'a> Campaign<'a> {
             node,
             client,
             record: Arc::default(),
+            floor: Arc::default(),
             before,
             victims,
             field,
@@ -257,6 +284,13 @@ impl<'a> Campaign<'a> {
                 Duration::from_millis(self.plan.period),
             ));
         }
+        let parent = groups::make(&format!("{}/victims", self.field.node_parent), "floor", VICTIM);
+        self.probes.spawn(floor::run_until(
+            self.stop.clone(),
+            self.floor.clone(),
+            parent.expect("a cgroup like a victim's"),
+            self.field.dir.join("image/added/bin/attacker"),
+        ));
         let bound = Duration::from_secs_f64(self.plan.log_gap);
         let (victims, record) = (self.victims.clone(), self.record.clone());
         self.probes.spawn(victim::watch_logs_until(self.stop.clone(), record, victims, bound));
@@ -280,6 +314,7 @@ impl<'a> Campaign<'a> {
         self.programs = Programs::of(&self.node);
         let log_gap = self.record.take_longest_log_gap().as_secs_f64();
         println!("{:>16}  {}  longest log gap {log_gap:.2} s", "undisturbed", self.undisturbed);
+        println!("{:>16}  {}  without the engine", "", self.floor.between(begin, Instant::now()));
     }
 
     /// Lets these attackers live for this time, all at once.
@@ -314,6 +349,7 @@ impl<'a> Campaign<'a> {
         let over = summary.over(self.undisturbed.per_mille(990) * 3);
         let log_gap = self.record.take_longest_log_gap().as_secs_f64();
         println!("{name:>16}  {summary}  {over} over 3 × p99  longest log gap {log_gap:.2} s");
+        println!("{:>16}  {}  without the engine", "", self.floor.between(begin, Instant::now()));
         if lives.len() > 1 {
             lives.iter().for_each(|(name, lives)| print_lives(name, lives));
         } else if let Some((_, lives)) = lives.first() {
@@ -352,7 +388,7 @@ impl<'a> Campaign<'a> {
         for attack in ATTACKS.iter().filter(|attack| attack.unkillable) {
             cycle::release(&self.field, attack).await;
         }
-        self.record.faults_from(0)
+        self.faults()
     }
 
     async fn finish(mut self) -> Vec<String> {
@@ -377,16 +413,20 @@ impl<'a> Campaign<'a> {
             self.record.fault(format!("{dropped} lines of victims were dropped"));
         }
         self.leftovers();
-        let faults = self.record.faults_from(0);
+        let faults = self.faults();
         println!("hostile: {} faults", faults.len());
         faults
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.record.faults_from(0).into_iter().chain(self.floor.faults_from(0)).collect()
     }
 
     fn leftovers(&self) {
         for name in (0..self.plan.victims).map(|number| format!("victims/victim{number}")) {
             groups::remove(&format!("{}/{name}", self.field.node_parent));
         }
-        for name in ["victims/first", "victims", ""] {
+        for name in ["victims/floor", "victims/first", "victims", ""] {
             for leaked in groups::remove(format!("{}/{name}", self.field.node_parent).trim_end_matches('/')) {
                 self.record.fault(format!("leaked cgroup {}", leaked.display()));
             }

@@ -60,6 +60,9 @@ struct State {
     running: Vec<(u64, Instant)>,
 }
 
+/// How often a thread is woken by either way before the kernel is believed to be out of memory.
+const WAKES_MAX: usize = 8;
+
 enum Work {
     Ready(Arc<dyn Ready>),
     Job(Job),
@@ -106,7 +109,7 @@ pub(super) fn blocked() -> usize {
 impl Threads {
     fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let jobs = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let jobs = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &jobs, EventData::new_u64(JOBS), EventFlags::IN | EventFlags::ET)?;
         let state = State {
             watched: HashMap::new(),
@@ -170,8 +173,13 @@ impl Threads {
     }
 
     fn wake_for_job(&self) {
-        // It fails only where the counter is at its end, after 2⁶⁴ jobs.
-        let _ = rustix::io::write(&self.jobs, &1u64.to_ne_bytes());
+        // A job that no thread notices would be taken for one that blocks. The counter is never 0: to watch it again is an event, too.
+        let written = || rustix::io::write(&self.jobs, &1u64.to_ne_bytes()).is_ok();
+        let watched = || {
+            let event = EventData::new_u64(JOBS);
+            epoll::modify(&self.epoll, &self.jobs, event, EventFlags::IN | EventFlags::ET).is_ok()
+        };
+        let _ = (0..WAKES_MAX).any(|_| written() || watched());
     }
 
     fn start_thread(&'static self, state: &mut State) -> io::Result<()> {
@@ -182,6 +190,7 @@ impl Threads {
     }
 
     fn work(&'static self) {
+        syscall::scheduling::serve_requests();
         loop {
             let token = self.wait();
             let (work, number) = {

@@ -1,0 +1,50 @@
+//! The monitor runs before containers; containers and commands do not inherit its priority.
+
+mod node;
+
+use std::fs;
+
+use node::Node;
+
+/// Nice values of a process and of its autogroup, where the kernel has autogroups.
+fn nice(pid: &str) -> (i32, Option<i32>) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    // Field 19 of proc_pid_stat(5); the third is the first one after the name.
+    let own = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(16)?.parse().ok());
+    let autogroup = fs::read_to_string(format!("/proc/{pid}/autogroup")).unwrap_or_default();
+    let of_session = autogroup.rsplit_once("nice ").and_then(|(_, number)| number.trim().parse().ok());
+    (own.expect("a nice value"), of_session)
+}
+
+fn children_of(pid: &str) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn containers_and_commands_have_the_default_priority() {
+    let mut node = Node::start();
+    node.shell("c", "echo ready; exec sleep 1000");
+    node.wait_for_entry("c", "stdout F ready");
+    node.exec("c", "e", &["sleep", "1001"]).expect("exec");
+    let monitor = node.monitor.as_raw_nonzero().to_string();
+    let (own, autogroup) = nice(&monitor);
+    // A nice value that an administrator set, here for the test, is kept.
+    let given = nice("self").0;
+    let unless_given = |value| if given == 0 { value } else { given };
+    assert_eq!(own, unless_given(-20));
+    assert!(autogroup.is_none_or(|nice| nice == -20), "{autogroup:?}");
+    let mut seen = Vec::new();
+    for pid in children_of(&monitor) {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).expect("it lives");
+        let (own, autogroup) = nice(&pid);
+        let expected = unless_given(if name == "pinmon-log\n" { -5 } else { 0 });
+        assert_eq!((own, autogroup.unwrap_or(0)), (expected, 0), "{name}");
+        seen.push(name.trim_end().to_owned());
+    }
+    // The container, the command, and what moves the output.
+    seen.sort();
+    assert_eq!(seen, ["pinmon-log", "sleep", "sleep"]);
+    node.delete("c");
+    node.end();
+}
