@@ -1,8 +1,9 @@
 use std::{
     future::Future,
+    io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use cri_proto::{
@@ -10,10 +11,14 @@ use cri_proto::{
     pinion::pinion_server::PinionServer,
     server::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
-use tokio::net::{UnixListener, UnixStream};
+use readiness::Connection;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixListener,
+};
 use tokio_stream::{Stream, wrappers::UnixListenerStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::Server;
+use tonic::transport::{Server, server::Connected};
 use tower::layer::layer_fn;
 
 use crate::{
@@ -32,10 +37,56 @@ struct Incoming {
 }
 
 impl Stream for Incoming {
-    type Item = std::io::Result<UnixStream>;
+    type Item = io::Result<Accepted>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.listener).poll_next(context)
+        let accepted = ready!(Pin::new(&mut self.listener).poll_next(context));
+        Poll::Ready(accepted.map(|stream| stream?.into_std().and_then(Connection::new).map(Accepted)))
+    }
+}
+
+/// A client's connection, as tonic takes it.
+struct Accepted(Connection);
+
+impl Connected for Accepted {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

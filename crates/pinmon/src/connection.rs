@@ -4,13 +4,13 @@
 //! off, and asks for the `Inventory` when it comes back. An `Inventory`'s entries wait as names, so that descriptors are
 //! only duplicated when their frame is sent.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io};
 
 use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure, Frame, Reply};
 
 use serde::{Deserialize, Serialize};
 
-use crate::monitor::Monitor;
+use crate::{epoll::Epoll, monitor::Monitor, token::Token};
 
 /// Most frames that wait for the daemon to read.
 const QUEUE_MAX: usize = 64 * 1024;
@@ -46,12 +46,14 @@ pub(crate) struct Link {
     /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be closed
     /// everywhere else by now.
     waited: usize,
+    /// Room to write is reported. Only where something waits for it: every frame that the daemon takes is room.
+    awaits_room: bool,
 }
 
 impl Link {
-    /// One that another program of this process had.
-    pub(crate) fn restored(number: u64, connection: Connection, greeted: bool) -> Self {
-        Self { number, connection, greeted, queue: VecDeque::new(), waited: 0 }
+    /// Also one that another program of this process had.
+    pub(crate) fn new(number: u64, connection: Connection, greeted: bool) -> Self {
+        Self { number, connection, greeted, queue: VecDeque::new(), waited: 0, awaits_room: false }
     }
 
     /// Takes the next frame, and whether it waited.
@@ -59,6 +61,11 @@ impl Link {
         let waited = self.waited > 0;
         self.waited = self.waited.saturating_sub(1);
         self.queue.pop_front().map(|next| (next, waited))
+    }
+
+    /// Watches it.
+    pub(crate) fn watch(&self, epoll: &Epoll) -> io::Result<()> {
+        epoll.rewatch(&self.connection, Token::Link, self.awaits_room)
     }
 
     /// Whether the socket took all that was to be sent.
@@ -123,6 +130,15 @@ impl Monitor {
 
     /// Sends what waits, as far as the socket takes it.
     pub(crate) fn flush(&mut self) {
+        self.send_waiting();
+        let Some(link) = &mut self.link else { return };
+        if link.awaits_room == link.is_flushed() {
+            link.awaits_room = !link.is_flushed();
+            self.watch_link();
+        }
+    }
+
+    fn send_waiting(&mut self) {
         while let Some((next, waited)) = self.link.as_mut().and_then(Link::next) {
             let frame = match next {
                 Outgoing::Ready(frame) => Ok(frame),
@@ -178,7 +194,7 @@ impl Monitor {
     fn connected(&mut self, connection: Connection) {
         self.disconnect();
         self.links += 1;
-        self.link = Some(Link { number: self.links, connection, greeted: false, queue: VecDeque::new(), waited: 0 });
+        self.link = Some(Link::new(self.links, connection, false));
         self.watch_link();
     }
 

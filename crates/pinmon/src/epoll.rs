@@ -50,6 +50,18 @@ impl Epoll {
         self.add(fd, token, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
     }
 
+    /// Reports something to read or the other side's end, and with `room` also room to write. What is watched already is watched
+    /// for these from now on, and reported once more where it is ready.
+    pub(crate) fn rewatch(&self, fd: impl AsFd, token: Token, room: bool) -> io::Result<()> {
+        let room = if room { EventFlags::OUT } else { EventFlags::empty() };
+        let (data, flags) =
+            (EventData::new_u64(token.word()), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room);
+        match epoll::add(&self.0, &fd, data, flags) {
+            Err(Errno::EXIST) => Ok(epoll::modify(&self.0, &fd, data, flags)?),
+            added => Ok(added?),
+        }
+    }
+
     /// Tells of room to write, or of the reader's end.
     pub(crate) fn watch_room(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
         self.add(fd, token, EventFlags::OUT | EventFlags::ET)

@@ -52,7 +52,7 @@ impl Monitor {
     fn try_watch(&self, serial: u64) -> io::Result<()> {
         let token = Token::Sync(serial);
         if serial == CONNECTION {
-            return self.link.as_ref().map_or(Ok(()), |link| self.epoll.watch_both(&link.connection, Token::Link));
+            return self.link.as_ref().map_or(Ok(()), |link| link.watch(&self.epoll));
         }
         if let Some(child) = self.containers.get(&serial) {
             return self.watch_child(serial, child);

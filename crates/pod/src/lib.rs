@@ -58,7 +58,6 @@ mod timeline;
 mod undo;
 mod upgrade;
 mod user_namespaces;
-mod watched;
 mod why;
 
 pub use cdi::Name as CdiName;

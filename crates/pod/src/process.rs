@@ -2,6 +2,7 @@
 
 use std::{fs, io};
 
+use readiness::watch;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
@@ -11,7 +12,7 @@ use rustix::{
 use syscall::pidfd_exit::{PidfdExit, pidfd_exit};
 use tokio::io::Interest;
 
-use crate::{Error, error::failed, watched::watch};
+use crate::{Error, error::failed};
 
 /// `/proc/<pid>/stat` field 22: clock ticks from boot to its start. `None`: it is gone, or cannot be read.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, process::Command};
 use tidy::workspace_root;
 
 /// Crate → the crates of ours it may name. What is not here may not be named.
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("offload", &[]),
+    ("readiness", &[]),
     ("syscall", &[]),
     ("oci", &[]),
     ("seccomp", &["oci"]),
@@ -26,6 +27,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
         &[
             "telemetry",
             "offload",
+            "readiness",
             "oci",
             "seccomp",
             "cgroup",
@@ -39,7 +41,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ),
     ("cri-proto", &[]),
     ("streaming", &[]),
-    ("cri", &["telemetry", "pod", "streaming", "cri-proto"]),
+    ("cri", &["telemetry", "readiness", "pod", "streaming", "cri-proto"]),
     ("pinion", &["telemetry", "offload", "otlp", "cri", "pod", "cri-proto", "syscall"]),
     ("pinion-bench", &["cri-proto", "oci", "seccomp", "syscall"]),
     ("floor", &["syscall"]),

@@ -158,7 +158,7 @@ impl Monitor {
     fn watch_all(&self) -> Result<(), String> {
         let watch = |result: std::io::Result<()>| during("watch what was taken over", result);
         if let Some(link) = &self.link {
-            watch(self.epoll.watch_both(&link.connection, Token::Link))?;
+            watch(link.watch(&self.epoll))?;
         }
         for (serial, child) in &self.containers {
             if let Some(nascent) = child.nascent() {
@@ -209,7 +209,7 @@ fn close_originals(state: Number, previous: Number, originals: Originals) {
 }
 
 fn link(saved: &state::Link, from: Originals) -> Result<Link, String> {
-    Ok(Link::restored(saved.number, Connection::new(from.own(saved.fd)?), saved.greeted))
+    Ok(Link::new(saved.number, Connection::new(from.own(saved.fd)?), saved.greeted))
 }
 
 fn child(

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    future::poll_fn,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,7 +14,7 @@ use std::{
 use monitor_api::{
     Attachments, CodecError, Connection, Envelope, Event, Failure, Holding, MAJOR, MINOR, Reply, Request, Welcome,
 };
-use rustix::event::{PollFd, PollFlags, Timespec};
+use readiness::{Room, watch};
 use telemetry::Gauge;
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -22,7 +23,7 @@ use tokio::{
 use tracing::{Instrument, debug_span};
 
 use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
-use crate::{Error, ErrorKind, session::close_attachments, watched::watch};
+use crate::{Error, ErrorKind, error::failed, session::close_attachments};
 
 const PATIENCE: Patience = Patience { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
 /// The first answer of a monitor that may just be starting.
@@ -82,7 +83,8 @@ impl Link {
         let broken = |e: &dyn std::fmt::Display| Error::unavailable(format!("connect to the monitor: {e}"));
         rustix::io::ioctl_fionbio(&connection, true).map_err(|e| broken(&e))?;
         Ok(Arc::new(Self {
-            socket: watch(Socket(connection), Interest::READABLE | Interest::WRITABLE).map_err(|e| broken(&e))?,
+            // Not for room to write: each request that the monitor takes is room.
+            socket: watch(Socket(connection), Interest::READABLE).map_err(|e| broken(&e))?,
             pending: Mutex::new(Some(HashMap::new())),
             next: AtomicU64::new(1),
             turn: tokio::sync::Mutex::new(()),
@@ -158,7 +160,10 @@ impl Link {
         let sent = async {
             // One sender at a time: the room that was seen is still there.
             let _turn = self.turn.lock().await;
-            self.room().await?;
+            let mut room = Room::default();
+            poll_fn(|context| room.poll(&self.socket.get_ref().0, context))
+                .await
+                .map_err(failed("wait for the monitor"))?;
             let sent = self.socket.get_ref().0.send(envelope, &attachments);
             close_attachments(attachments);
             match sent {
@@ -170,18 +175,6 @@ impl Link {
         match tokio::time::timeout(self.patience.send, sent).await {
             Ok(sent) => sent.map(|()| replies),
             Err(_) => Err(hung("takes no request", self.patience.send)),
-        }
-    }
-
-    async fn room(&self) -> Result<(), Error> {
-        loop {
-            let mut guard = self.socket.writable().await.map_err(|_| lost())?;
-            let mut poll = [PollFd::new(&self.socket.get_ref().0, PollFlags::OUT)];
-            let ready = rustix::event::poll(&mut poll, Some(&Timespec::default())).map_err(|_| lost())?;
-            if ready > 0 {
-                return Ok(());
-            }
-            guard.clear_ready();
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use readiness::watch;
 use rustix::{fd::BorrowedFd, io::Errno};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
@@ -18,7 +19,7 @@ use super::{
     Terminal,
     shared_pipe::{PipeReader, PipeWriter, SharedPipe},
 };
-use crate::{Error, engine::Inner, error::failed, watched::watch};
+use crate::{Error, engine::Inner, error::failed};
 
 fn closed() -> Error {
     Error::state("its terminal is closed")
