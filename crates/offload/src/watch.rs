@@ -13,27 +13,31 @@
 //! One worker of a runtime is always left: what would block the last one is handed over.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::{
+    fd::OwnedFd,
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime},
+};
 use tokio::runtime::Handle;
 
 /// How long a call may block a worker before another one is woken.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// After this time without a call the thread that watches sleeps until there is one.
-const IDLE: Duration = Duration::from_millis(200);
 const STACK: usize = 64 << 10;
 
-static CALLS: Mutex<Calls> = Mutex::new(Calls { now: Vec::new(), begun: 0, watch: Watch::NotStarted });
-static BEGUN: Condvar = Condvar::new();
+static CALLS: Mutex<Calls> = Mutex::new(Calls { now: Vec::new(), begun: 0, timer: None });
 
 /// The calls of this process.
 struct Calls {
     now: Vec<Call>,
     begun: u64,
-    watch: Watch,
+    /// Rings [`PATIENCE`] after the first of [`Self::now`] began, and then again and again; off while there is none. A thread
+    /// waits for it; `None`: there is no such thread.
+    timer: Option<Arc<OwnedFd>>,
 }
 
 /// A call that blocks a worker now.
@@ -41,14 +45,6 @@ struct Call {
     number: u64,
     began: Instant,
     runtime: Handle,
-}
-
-/// What the thread that watches does.
-#[derive(PartialEq, Eq)]
-enum Watch {
-    NotStarted,
-    Looks,
-    Sleeps,
 }
 
 /// A call, for as long as it is not dropped.
@@ -60,7 +56,7 @@ impl Blocking {
         let workers = runtime.metrics().num_workers();
         let mut calls = lock();
         let blocked = calls.now.iter().filter(|call| call.runtime.id() == runtime.id()).count();
-        if blocked + 1 >= workers || !calls.are_watched() {
+        if blocked + 1 >= workers || ((calls.now.is_empty() || calls.timer.is_none()) && calls.watch().is_err()) {
             return None;
         }
         calls.begun += 1;
@@ -76,29 +72,35 @@ impl Blocking {
 
 impl Drop for Blocking {
     fn drop(&mut self) {
-        lock().now.retain(|call| call.number != self.0);
+        let mut calls = lock();
+        calls.now.retain(|call| call.number != self.0);
+        if let Some(timer) = calls.timer.as_ref().filter(|_| calls.now.is_empty()) {
+            // One that rings all the same finds nothing.
+            let _ = set(timer, Duration::ZERO);
+        }
     }
 }
 
 impl Calls {
-    /// Whether a thread watches them from now on.
-    fn are_watched(&mut self) -> bool {
-        match self.watch {
-            Watch::Looks => {}
-            Watch::Sleeps => {
-                self.watch = Watch::Looks;
-                BEGUN.notify_one();
-            }
-            Watch::NotStarted => {
-                let thread = thread::Builder::new().name("offload-watch".into()).stack_size(STACK);
-                if thread.spawn(look).is_err() {
-                    return false;
-                }
-                self.watch = Watch::Looks;
-            }
+    /// Sets the timer, and starts the thread that waits for it where there is none.
+    fn watch(&mut self) -> io::Result<()> {
+        if let Some(timer) = &self.timer {
+            return set(timer, PATIENCE);
         }
-        true
+        let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?);
+        set(&timer, PATIENCE)?;
+        let theirs = Arc::clone(&timer);
+        thread::Builder::new().name("offload-watch".into()).stack_size(STACK).spawn(move || look(&theirs))?;
+        self.timer = Some(timer);
+        Ok(())
     }
+}
+
+/// Lets it ring after this time, and each time that this time has passed again; never with zero.
+fn set(timer: &OwnedFd, time: Duration) -> io::Result<()> {
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+    let times = Itimerspec { it_interval: time, it_value: time };
+    Ok(timerfd_settime(timer, TimerfdTimerFlags::empty(), &times).map(drop)?)
 }
 
 fn lock() -> MutexGuard<'static, Calls> {
@@ -107,28 +109,21 @@ fn lock() -> MutexGuard<'static, Calls> {
 
 /// Wakes a worker of each runtime that has one blocked for longer than [`PATIENCE`]: it polls the drivers, and takes tasks of
 /// those that are blocked.
-fn look() {
+fn look(timer: &OwnedFd) {
     /// Another thread is started where this one ends.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
-            lock().watch = Watch::NotStarted;
+            lock().timer = None;
         }
     }
     let _end = End;
-    let (mut seen, mut since) = (0, Instant::now());
     loop {
-        thread::sleep(PATIENCE);
-        let mut calls = lock();
-        if calls.begun != seen {
-            (seen, since) = (calls.begun, Instant::now());
+        // How often it rang.
+        if rustix::io::read(timer, &mut [0; 8]).is_err() {
+            thread::sleep(PATIENCE);
         }
-        if calls.now.is_empty() && since.elapsed() >= IDLE {
-            calls.watch = Watch::Sleeps;
-            while calls.watch == Watch::Sleeps {
-                calls = BEGUN.wait(calls).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
+        let calls = lock();
         let late = calls.now.iter().filter(|call| call.began.elapsed() >= PATIENCE);
         let late: Vec<Handle> = late.map(|call| call.runtime.clone()).collect();
         drop(calls);

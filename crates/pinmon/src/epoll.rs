@@ -45,11 +45,6 @@ impl Epoll {
         }
     }
 
-    /// Tells also of room to write.
-    pub(crate) fn watch_both(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        self.add(fd, token, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
-    }
-
     /// Reports something to read or the other side's end, and with `room` also room to write. What is watched already is watched
     /// for these from now on, and reported once more where it is ready.
     pub(crate) fn rewatch(&self, fd: impl AsFd, token: Token, room: bool) -> io::Result<()> {

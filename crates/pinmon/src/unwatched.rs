@@ -70,7 +70,8 @@ impl Monitor {
         if let Some(alarm) = self.writers.alarm(serial) {
             self.epoll.watch(alarm, Token::Alarm(serial))?;
         }
-        self.writers.line(serial).map_or(Ok(()), |line| self.epoll.watch_both(line, Token::Writer(serial)))
+        let line = self.writers.line(serial);
+        line.map_or(Ok(()), |(line, room)| self.epoll.rewatch(line, Token::Writer(serial), room))
     }
 
     fn watch_child(&self, serial: u64, child: &Child) -> io::Result<()> {

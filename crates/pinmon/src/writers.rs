@@ -61,6 +61,8 @@ pub(crate) struct Writer {
     queue: VecDeque<u64>,
     /// Last orders: outputs that it is to close, or to give up.
     last: Vec<Order>,
+    /// Room on its socket is reported. Only where something waits for it: every order that it takes is room.
+    awaits_room: bool,
 }
 
 /// See the head of this file.
@@ -100,9 +102,10 @@ impl Writers {
         self.list.get(&place).is_none_or(|writer| writer.waits().is_some_and(|waits| waits >= STUCK))
     }
 
-    /// The socket of the writer with this number.
-    pub(crate) fn line(&self, number: u64) -> Option<&Line> {
-        self.list.values().find(|writer| writer.number == number).map(|writer| &writer.line)
+    /// The socket of the writer with this number, and whether something waits for room on it.
+    pub(crate) fn line(&self, number: u64) -> Option<(&Line, bool)> {
+        let found = self.list.values().find(|writer| writer.number == number);
+        found.map(|writer| (&writer.line, writer.awaits_room))
     }
 
     /// Its alarm.
@@ -167,8 +170,19 @@ impl Monitor {
         self.send_orders(place);
     }
 
-    /// Sends a writer what waits for it, as far as its socket takes it.
+    /// Sends a writer what waits for it, as far as its socket takes it. What is left waits for room.
     fn send_orders(&mut self, place: Place) {
+        self.send_waiting_orders(place);
+        let Some(writer) = self.writers.list.get_mut(&place) else { return };
+        let waits = !writer.last.is_empty() || !writer.queue.is_empty();
+        if writer.awaits_room != waits {
+            writer.awaits_room = waits;
+            let number = writer.number;
+            self.watch(number);
+        }
+    }
+
+    fn send_waiting_orders(&mut self, place: Place) {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;
         let Some(writer) = list.get_mut(&place) else { return };
@@ -263,6 +277,7 @@ impl Monitor {
             idle: None,
             queue: VecDeque::new(),
             last: Vec::new(),
+            awaits_room: false,
         })
     }
 }

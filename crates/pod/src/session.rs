@@ -25,8 +25,8 @@ use crate::{
 };
 
 pub(crate) use shared_pipe::{
-    PipeCalls, PipeReader, SharedPipe, blocked_calls as blocked_pipe_calls, close as close_pipe, close_attachments,
-    is_shared,
+    PipeCalls, PipeReader, SharedPipe, blocked_calls as blocked_pipe_calls, close_all as close_pipes,
+    close_attachments, is_shared,
 };
 pub(crate) use stream::{Attached, Input, Output, TerminalStream};
 pub(crate) use terminal::{Terminal, close as close_terminal};

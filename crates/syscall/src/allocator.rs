@@ -26,6 +26,26 @@ pub fn release_freed(block: u32, top: u32) {
     let _ = (block, top);
 }
 
+/// Bytes of the heap that are free, at its top and between blocks that are used (`mallinfo2(3)`). 0 without glibc.
+#[must_use]
+pub fn free_bytes() -> usize {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallinfo2 takes nothing and reads the allocator's own state under its lock.
+    return unsafe { libc::mallinfo2() }.fordblks;
+    #[cfg(not(target_env = "gnu"))]
+    0
+}
+
+/// Returns to the kernel all pages of the heap that are free, wherever they are (`malloc_trim(3)`). The heap is locked
+/// meanwhile. Without glibc nothing happens.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number and gives back only what nobody has allocated, under the allocator's lock.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Lets the heap of a short-lived program grow by so much at a time, and never shrink: fewer brk(2). glibc only.
 pub fn grow_by(bytes: u32) {
     #[cfg(target_env = "gnu")]

@@ -25,10 +25,19 @@ pub(crate) fn restore_open_files() {
 const LARGE_BLOCK: u32 = 4 << 20;
 /// Most free bytes at the top of the heap.
 const FREE_TOP: u32 = 8 << 20;
+/// So many free bytes are worth a walk over the heap.
+const FREE: usize = 1 << 20;
 
 /// Keeps the heap small: by default glibc gives every thread a heap of its own, and does not return memory to the kernel after a
 /// large block was freed, such as 16 MiB of a command's output.
 pub(crate) fn bound_memory() {
     syscall::allocator::bound_arenas(1);
     syscall::allocator::release_freed(LARGE_BLOCK, FREE_TOP);
+}
+
+/// Returns to the kernel what the heap has free.
+pub(crate) fn release_memory() {
+    if syscall::allocator::free_bytes() >= FREE {
+        syscall::allocator::trim();
+    }
 }

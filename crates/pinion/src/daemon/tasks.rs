@@ -4,10 +4,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{signal::unix::Signal, task::JoinSet};
 
-use super::{config::MonitorUpgrade, live::Live, notify, reload};
+use super::{config::MonitorUpgrade, limits, live::Live, notify, reload};
 
 /// How often the line of status is told where no watchdog wants it more often.
 const STATUS: Duration = Duration::from_secs(60);
+
+/// How often memory that is free goes back to the kernel: what is freed and needed again within seconds should stay.
+const RELEASE: Duration = Duration::from_secs(60);
 
 /// All of it; ends with the returned set.
 pub(super) fn spawn(live: &Arc<Live>, hangup: Signal, monitor: PathBuf) -> JoinSet<()> {
@@ -15,6 +18,7 @@ pub(super) fn spawn(live: &Arc<Live>, hangup: Signal, monitor: PathBuf) -> JoinS
     tasks.spawn(reload::on_request(Arc::clone(live), hangup));
     tasks.spawn(signs_of_life());
     tasks.spawn(status_line(Arc::clone(live)));
+    tasks.spawn(release_memory());
     if live.config().upgrade.monitor == MonitorUpgrade::Auto {
         tasks.spawn(upgrade_monitor(Arc::clone(live), monitor));
     }
@@ -37,6 +41,15 @@ async fn signs_of_life() {
     loop {
         notify::alive();
         tokio::time::sleep(wanted / 3).await;
+    }
+}
+
+/// What the start needed and what requests left.
+async fn release_memory() {
+    loop {
+        // Another thread does it: the heap is locked meanwhile.
+        let _ = offload::blocking(limits::release_memory).await;
+        tokio::time::sleep(RELEASE).await;
     }
 }
 

@@ -77,18 +77,16 @@ impl Monitor {
         }
     }
 
-    /// Closes output, then has the writer close the log: the last close of a file that was unlinked removes it, which takes
-    /// its time on a slow disk.
-    fn close_output(&mut self, serial: u64) {
+    /// Closes output, and leaves its writer the order to close the log: the last close of a file that was unlinked removes it,
+    /// which takes its time on a slow disk. Returns whose orders are to be sent.
+    fn close_output(&mut self, serial: u64) -> Option<Place> {
         let Self { containers, writers, .. } = self;
-        let Some((_, output)) = find(containers, &mut writers.orphans, serial) else { return };
+        let (_, output) = find(containers, &mut writers.orphans, serial)?;
         let place = output.place;
         output.close(writers.list.get(&place).is_some_and(Writer::lives));
         writers.orphans.remove(&serial);
-        if let Some(writer) = writers.list.get_mut(&place) {
-            writer.last.push(Order::Close { serial });
-            self.send_orders(place);
-        }
+        writers.list.get_mut(&place)?.last.push(Order::Close { serial });
+        Some(place)
     }
 
     /// Answers all `ReopenLog`s.
@@ -103,14 +101,13 @@ impl Monitor {
     pub(crate) fn drained(&mut self, serial: u64) {
         self.reopened(serial);
         self.look_after_writers_later();
-        self.close_output(serial);
-        let Some(child) = self.containers.get(&serial) else { return };
-        match &child.stage {
-            Stage::Draining(_) => self.report_exit(serial),
-            _ => {
-                let container = child.id.clone();
-                self.tell(Event::Drained { container });
-            }
+        let place = self.close_output(serial);
+        match self.containers.get(&serial).map(|child| (&child.stage, &child.id)) {
+            Some((Stage::Draining(_), _)) => self.report_exit(serial),
+            Some((_, id)) => self.tell(Event::Drained { container: id.clone() }),
+            None => {}
         }
+        // Nobody waits for the close.
+        place.into_iter().for_each(|place| self.send_orders(place));
     }
 }

@@ -12,7 +12,7 @@ use monitor_api::{Adopt, Attachments, ExitStatus, Holding, HoldingState, LogOpti
 use crate::{
     Error,
     error::failed,
-    session::{close_pipe, close_terminal, is_shared},
+    session::{close_pipes, close_terminal, is_shared},
 };
 
 /// What a monitor held when this process came, and nobody asked for yet.
@@ -63,13 +63,15 @@ impl Held {
 
     /// Closes what is not needed any longer.
     fn retain(&mut self, needed: impl Fn(Role) -> bool) {
+        let mut pipes = Vec::new();
         for (role, file) in self.files.extract_if(.., |(role, _)| !needed(*role)) {
             match role {
                 Role::Terminal => close_terminal(file),
-                role if is_shared(role) => close_pipe(file),
+                role if is_shared(role) => pipes.push(file),
                 _ => drop(file),
             }
         }
+        close_pipes(pipes);
     }
 
     /// What to say to a monitor that does not know it.

@@ -197,7 +197,8 @@ pub(crate) fn close_attachments(files: Attachments) {
 const CLOSING_MAX: usize = 64;
 
 struct Closing {
-    waiting: VecDeque<OwnedFd>,
+    /// Of one container each.
+    waiting: VecDeque<Vec<OwnedFd>>,
     threads: usize,
 }
 
@@ -207,11 +208,14 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes a pipe of a container, or one that a container had, on another thread.
-pub(crate) fn close(file: OwnedFd) {
+/// Closes pipes that a container has or had, one after the other, on another thread.
+pub(crate) fn close_all(files: Vec<OwnedFd>) {
+    if files.is_empty() {
+        return;
+    }
     let mut closing = closing();
-    closing.waiting.push_back(file);
-    if closing.threads < CLOSING_MAX && !closing.waiting.is_empty() {
+    closing.waiting.push_back(files);
+    if closing.threads < CLOSING_MAX {
         closing.threads += 1;
         drop(closing);
         threads::run(close_waiting);
@@ -220,14 +224,14 @@ pub(crate) fn close(file: OwnedFd) {
 
 fn close_waiting() {
     loop {
-        let file = {
+        let files = {
             let mut closing = closing();
-            let file = closing.waiting.pop_front();
-            closing.threads -= usize::from(file.is_none());
-            file
+            let files = closing.waiting.pop_front();
+            closing.threads -= usize::from(files.is_none());
+            files
         };
-        match file {
-            Some(file) => drop(file),
+        match files {
+            Some(files) => drop(files),
             None => return,
         }
     }

@@ -77,7 +77,7 @@ async fn a_pipe_that_nobody_reads_is_an_error() {
 fn what_is_dropped_is_closed_by_another_thread() {
     let (mut theirs, ours) = pipe().expect("pipe");
     drop(SharedPipe::new(ours.try_clone().expect("duplicate").into(), &calls()));
-    close(ours.into());
+    close_all(vec![ours.into()]);
     theirs.read_to_end(&mut Vec::new()).expect("its other end is closed");
 }
 

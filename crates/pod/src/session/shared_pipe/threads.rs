@@ -26,7 +26,7 @@ use rustix::{
 use super::BLOCKED;
 
 /// Threads that wait although there is nothing to do.
-const SPARE: usize = 3;
+const SPARE: usize = 8;
 /// With all of these blocked no shared pipe is read, written or closed until one returns. Each container is refused further
 /// commands long before.
 const THREADS_MAX: usize = 1024;
