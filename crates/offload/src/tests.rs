@@ -59,8 +59,8 @@ async fn calls_that_block_delay_neither_the_tasks_woken_before_nor_others() {
 async fn a_call_that_blocks_does_not_keep_the_io_driver() {
     for round in 0..20 {
         if round == 10 {
-            // What watches sleeps by now.
-            tokio::time::sleep(Duration::from_millis(400)).await;
+            // The timer is off by now.
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let (mut first, mut other) = (Stream::pair().expect("pair"), Stream::pair().expect("pair"));
         let (release, released) = mpsc::channel::<()>();
@@ -139,4 +139,40 @@ async fn a_panic_leaves_nothing_allowed_or_counted() {
 async fn a_runtime_of_one_thread_runs_them_too() {
     assert_eq!(spawn(async { here(|| 7) }).await.expect("no panic"), 7);
     assert_eq!(blocking(|| here(|| 7)).await.expect("no panic"), 7);
+}
+
+/// Timers of this process that will ring (proc_pid_fdinfo(5)).
+fn set_timers() -> usize {
+    let entries = std::fs::read_dir("/proc/self/fdinfo").expect("fdinfo");
+    let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    texts.filter(|text| text.contains("it_value:") && !text.contains("it_value: (0, 0)")).count()
+}
+
+/// In a process of its own: the timer is the whole process's.
+#[test]
+fn the_timer_is_off_while_nothing_blocks() {
+    const INSIDE: &str = "OFFLOAD_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_none() {
+        let this = std::env::current_exe().expect("this program");
+        let run = std::process::Command::new(this)
+            .args(["tests::the_timer_is_off_while_nothing_blocks", "--exact"])
+            .env(INSIDE, "1")
+            .output()
+            .expect("it runs");
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        tokio::spawn(async {
+            for _ in 0..3 {
+                assert_eq!(here(set_timers), 1);
+                assert_eq!(set_timers(), 0);
+            }
+        })
+        .await
+        .expect("no panic");
+    });
 }

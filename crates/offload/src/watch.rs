@@ -56,12 +56,13 @@ impl Blocking {
         let workers = runtime.metrics().num_workers();
         let mut calls = lock();
         let blocked = calls.now.iter().filter(|call| call.runtime.id() == runtime.id()).count();
+        let began = Instant::now();
         if blocked + 1 >= workers || ((calls.now.is_empty() || calls.timer.is_none()) && calls.watch().is_err()) {
             return None;
         }
         calls.begun += 1;
         let number = calls.begun;
-        calls.now.push(Call { number, began: Instant::now(), runtime: runtime.clone() });
+        calls.now.push(Call { number, began, runtime: runtime.clone() });
         drop(calls);
         let counted = Self(number);
         // The task that was woken last gives way to one woken later: others can take it now.

@@ -24,7 +24,7 @@ impl Monitor {
     pub(crate) fn watch(&mut self, serial: u64) {
         if let Err(error) = self.try_watch(serial) {
             eprintln!("pinmon: watch {serial}: {error}: looked at every {} ms", LOOK.as_millis());
-            self.timers.after(LOOK, Timer::Watch(serial));
+            self.timers.within(LOOK, Timer::Watch(serial));
         }
     }
 
@@ -44,7 +44,7 @@ impl Monitor {
             self.alarm_rang(serial);
         }
         if self.try_watch(serial).is_err() {
-            self.timers.after(LOOK, Timer::Watch(serial));
+            self.timers.within(LOOK, Timer::Watch(serial));
         }
     }
 

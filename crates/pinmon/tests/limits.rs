@@ -111,6 +111,31 @@ fn containers_live_and_are_logged_where_nothing_can_be_watched() {
     node.end();
 }
 
+/// Sends requests without reading an answer, until the monitor has more answers than the socket takes.
+fn all_answers_come(node: &mut Node) {
+    let asked: Vec<u64> = (0..3000).map(|_| node.send(Request::Ping, &Attachments::new())).collect();
+    for seq in asked {
+        node.answer(seq).expect("an answer");
+    }
+    // As at first.
+    node.ask(Request::Ping, Attachments::new()).expect("an answer");
+}
+
+#[test]
+fn a_daemon_that_reads_late_gets_all_answers() {
+    let mut node = Node::start();
+    all_answers_come(&mut node);
+    node.end();
+}
+
+#[test]
+fn a_daemon_that_reads_late_gets_all_answers_where_nothing_can_be_watched() {
+    let mut node = start_without_watches();
+    all_answers_come(&mut node);
+    fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
+    node.end();
+}
+
 /// Runs `work` while the monitor has room for so many more descriptors.
 fn with_room<T>(node: &mut Node, room: usize, work: impl FnOnce(&mut Node) -> T) -> T {
     let whose = Some(node.monitor);

@@ -28,11 +28,11 @@ impl Connection {
         Ok(Self { stream: watch(stream, Interest::READABLE)?, room: Room::default() })
     }
 
-    fn write(&mut self, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn write_pieces(&mut self, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             match rustix::io::writev(self.stream.get_ref(), pieces) {
                 Ok(length) => return Poll::Ready(Ok(length)),
-                Err(Errno::AGAIN) => ready!(self.room.poll(self.stream.get_ref(), context))?,
+                Err(Errno::AGAIN) => ready!(self.room.poll(self.stream.get_ref(), context)),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Poll::Ready(Err(errno.into())),
             }
@@ -64,7 +64,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(context, &[IoSlice::new(bytes)])
+        self.write_pieces(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -72,7 +72,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write(context, pieces)
+        self.write_pieces(context, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {

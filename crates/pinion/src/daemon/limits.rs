@@ -35,9 +35,13 @@ pub(crate) fn bound_memory() {
     syscall::allocator::release_freed(LARGE_BLOCK, FREE_TOP);
 }
 
-/// Returns to the kernel what the heap has free.
-pub(crate) fn release_memory() {
-    if syscall::allocator::free_bytes() >= FREE {
-        syscall::allocator::trim();
+/// Returns to the kernel what the heap has free, where that is more than `before` by now, what the last call returned: what went
+/// back to the kernel counts as free, too.
+pub(crate) fn release_memory(before: usize) -> usize {
+    let free = syscall::allocator::free_bytes();
+    if free < before + FREE {
+        return free.min(before);
     }
+    syscall::allocator::trim();
+    syscall::allocator::free_bytes()
 }

@@ -38,7 +38,6 @@ use crate::{
     terminal::{Closing, Terminals, closing_of},
     thaw::Thaws,
     timer::Timers,
-    token::Token,
     writers::Writers,
 };
 
@@ -133,7 +132,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
             monitor.commands.insert(saved.serial, command);
         }
     }
-    monitor.watch_all()?;
+    monitor.watch_all();
     Ok((monitor, asked))
 }
 
@@ -155,21 +154,12 @@ impl Monitor {
         self.reap();
     }
 
-    fn watch_all(&self) -> Result<(), String> {
-        let watch = |result: std::io::Result<()>| during("watch what was taken over", result);
-        if let Some(link) = &self.link {
-            watch(link.watch(&self.epoll))?;
+    /// What was taken over. The epoll instance of the program before is gone, and others may have its watches by now.
+    fn watch_all(&mut self) {
+        self.watch_link();
+        for serial in self.containers.keys().copied().collect::<Vec<u64>>() {
+            self.watch(serial);
         }
-        for (serial, child) in &self.containers {
-            if let Some(nascent) = child.nascent() {
-                watch(self.epoll.watch(nascent.sync(), Token::Sync(*serial)))?;
-            }
-            // Of our own children SIGCHLD tells too; of those a dead monitor left, this alone.
-            if let Some(pidfd) = child.pidfd().filter(|_| !child.has_ended()) {
-                watch(self.epoll.watch(pidfd, Token::Pidfd(*serial)))?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -92,6 +92,7 @@ impl Monitor {
                     writer.last.push(Order::Forget { serial: oldest });
                     let terminals = lost.streams.into_iter().filter(|stream| stream.file.terminal().is_some());
                     self.writers.forgotten.insert(oldest, (lost.place, terminals.collect()));
+                    self.send_orders(lost.place);
                 }
             }
             self.writers.orphans.insert(serial, (id, output));

@@ -23,7 +23,7 @@ use tokio::{
 use tracing::{Instrument, debug_span};
 
 use super::figures::{MONITOR_REQUESTS, MonitorFigures, kind};
-use crate::{Error, ErrorKind, error::failed, session::close_attachments};
+use crate::{Error, ErrorKind, session::close_attachments};
 
 const PATIENCE: Patience = Patience { send: Duration::from_secs(10), answer: Duration::from_secs(60) };
 /// The first answer of a monitor that may just be starting.
@@ -161,9 +161,7 @@ impl Link {
             // One sender at a time: the room that was seen is still there.
             let _turn = self.turn.lock().await;
             let mut room = Room::default();
-            poll_fn(|context| room.poll(&self.socket.get_ref().0, context))
-                .await
-                .map_err(failed("wait for the monitor"))?;
+            poll_fn(|context| room.poll(&self.socket.get_ref().0, context)).await;
             let sent = self.socket.get_ref().0.send(envelope, &attachments);
             close_attachments(attachments);
             match sent {

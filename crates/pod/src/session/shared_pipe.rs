@@ -151,7 +151,7 @@ impl SharedPipe {
         })
     }
 
-    /// The file, for others to own: it is closed by [`close`] or sent to the monitor.
+    /// The file, for others to own: it is closed by [`close_all`] or sent to the monitor.
     pub(crate) fn into_file(mut self) -> Option<OwnedFd> {
         self.file.take()
     }
@@ -184,7 +184,7 @@ pub(crate) fn is_shared(role: Role) -> bool {
 }
 
 /// Closes what was sent to the monitor: the pipes of containers among these on another thread, and the rest at once. Copies are
-/// on their way: these are hardly ever the last, so they do not wait for those that are ([`close`]).
+/// on their way: these are hardly ever the last, so they do not wait for those that are ([`close_all`]).
 pub(crate) fn close_attachments(files: Attachments) {
     let pipes: Vec<OwnedFd> = files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file).collect();
     if !pipes.is_empty() {

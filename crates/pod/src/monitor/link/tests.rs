@@ -40,6 +40,28 @@ async fn requests_to_a_hung_monitor_end_and_keep_no_descriptors() {
 }
 
 #[tokio::test]
+async fn requests_wait_for_room_and_are_all_sent() {
+    let (link, theirs) = hung_monitor();
+    let reader = std::thread::spawn(move || {
+        // Shorter than the patience of a request that waits.
+        std::thread::sleep(Duration::from_millis(30));
+        let mut packet = [0; 4096];
+        let mut packets = 0;
+        while packets < 64 && rustix::io::read(&theirs, &mut packet).is_ok_and(|length| length > 0) {
+            packets += 1;
+        }
+        packets
+    });
+    let ask = |_| link.ask(Request::Start { container: "c".into() }, Attachments::new());
+    for outcome in join_all((0..64).map(ask)).await {
+        let message = outcome.expect_err("nobody answers").message;
+        assert!(message.contains("does not answer within 600ms"), "{message}");
+    }
+    drop(link);
+    assert_eq!(reader.join().expect("the reader"), 64);
+}
+
+#[tokio::test]
 async fn a_request_whose_caller_gives_up_is_forgotten() {
     let (link, _theirs) = hung_monitor();
     let ask = link.ask(Request::Start { container: "c".into() }, Attachments::new());
