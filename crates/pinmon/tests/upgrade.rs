@@ -139,6 +139,17 @@ fn what_waits_and_what_ended_is_as_it_was() {
     node.end();
 }
 
+fn children(node: &Node) -> impl Iterator<Item = String> {
+    let pid = node.monitor.as_raw_nonzero();
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    list.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// Whether it waits there, uninterruptibly.
+fn is_in_kernel(pid: String) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| text.contains("State:\tD"))
+}
+
 /// A log that hangs: what waits for it is answered by this program or by the next.
 #[test]
 fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
@@ -171,6 +182,8 @@ fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
     for id in ["reopened", "ended"] {
         node.delete(id);
     }
+    // Their logs are closed: a writer that waits for the disk ends later than its monitor, and leaves its journal.
+    node.eventually("no log writer waits for the disk", |node| !children(node).any(is_in_kernel));
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }

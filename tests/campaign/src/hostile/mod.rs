@@ -13,7 +13,7 @@
 mod attack;
 mod cycle;
 mod drive;
-mod floor;
+mod without_engine;
 
 use std::{
     collections::BTreeSet,
@@ -175,7 +175,7 @@ pub async fn run(plan: &Plan) -> Result<Vec<String>, String> {
         };
         campaign.attack(&[*attack], part).await;
         // What an attack broke is not the next one's.
-        if campaign.is_broken || campaign.record.fault_count() + campaign.floor.fault_count() > 0 {
+        if campaign.is_broken || campaign.record.fault_count() + campaign.without_engine.fault_count() > 0 {
             faults.extend(campaign.abandon().await);
         } else {
             quiet_node = Some(campaign);
@@ -196,7 +196,7 @@ struct Campaign<'a> {
     client: Client,
     record: Arc<Record>,
     /// Processes that no engine started.
-    floor: Arc<Record>,
+    without_engine: Arc<Record>,
     before: BTreeSet<String>,
     victims: Vec<Victim>,
     field: Field,
@@ -256,7 +256,7 @@ impl<'a> Campaign<'a> {
             node,
             client,
             record: Arc::default(),
-            floor: Arc::default(),
+            without_engine: Arc::default(),
             before,
             victims,
             field,
@@ -284,10 +284,10 @@ impl<'a> Campaign<'a> {
                 Duration::from_millis(self.plan.period),
             ));
         }
-        let parent = groups::make(&format!("{}/victims", self.field.node_parent), "floor", VICTIM);
-        self.probes.spawn(floor::run_until(
+        let parent = groups::make(&format!("{}/victims", self.field.node_parent), "without-engine", VICTIM);
+        self.probes.spawn(without_engine::run_until(
             self.stop.clone(),
-            self.floor.clone(),
+            self.without_engine.clone(),
             parent.expect("a cgroup like a victim's"),
             self.field.dir.join("image/added/bin/attacker"),
         ));
@@ -314,7 +314,7 @@ impl<'a> Campaign<'a> {
         self.programs = Programs::of(&self.node);
         let log_gap = self.record.take_longest_log_gap().as_secs_f64();
         println!("{:>16}  {}  longest log gap {log_gap:.2} s", "undisturbed", self.undisturbed);
-        println!("{:>16}  {}  without the engine", "", self.floor.between(begin, Instant::now()));
+        println!("{:>16}  {}  without the engine", "", self.without_engine.between(begin, Instant::now()));
     }
 
     /// Lets these attackers live for this time, all at once.
@@ -349,7 +349,7 @@ impl<'a> Campaign<'a> {
         let over = summary.over(self.undisturbed.per_mille(990) * 3);
         let log_gap = self.record.take_longest_log_gap().as_secs_f64();
         println!("{name:>16}  {summary}  {over} over 3 × p99  longest log gap {log_gap:.2} s");
-        println!("{:>16}  {}  without the engine", "", self.floor.between(begin, Instant::now()));
+        println!("{:>16}  {}  without the engine", "", self.without_engine.between(begin, Instant::now()));
         if lives.len() > 1 {
             lives.iter().for_each(|(name, lives)| print_lives(name, lives));
         } else if let Some((_, lives)) = lives.first() {
@@ -419,14 +419,14 @@ impl<'a> Campaign<'a> {
     }
 
     fn faults(&self) -> Vec<String> {
-        self.record.faults_from(0).into_iter().chain(self.floor.faults_from(0)).collect()
+        self.record.faults_from(0).into_iter().chain(self.without_engine.faults_from(0)).collect()
     }
 
     fn leftovers(&self) {
         for name in (0..self.plan.victims).map(|number| format!("victims/victim{number}")) {
             groups::remove(&format!("{}/{name}", self.field.node_parent));
         }
-        for name in ["victims/floor", "victims/first", "victims", ""] {
+        for name in ["victims/without-engine", "victims/first", "victims", ""] {
             for leaked in groups::remove(format!("{}/{name}", self.field.node_parent).trim_end_matches('/')) {
                 self.record.fault(format!("leaked cgroup {}", leaked.display()));
             }

@@ -14,7 +14,7 @@ use crate::{Record, Stop, groups, latency::Sample};
 const LONGEST: &str = "20";
 /// A process is started this long after the previous one ended.
 const PAUSE: Duration = Duration::from_millis(100);
-const SCRIPT: &str = r#"program=$1; shift; for file; do echo 0 > "$file"; done; exec "$program" probe floor"#;
+const SCRIPT: &str = r#"program=$1; shift; for file; do echo 0 > "$file"; done; exec "$program" probe alone"#;
 
 /// Starts one process after another until asked to stop. One that does not run is a fault.
 pub(super) async fn run_until(stop: Stop, record: Arc<Record>, parent: String, program: PathBuf) {
@@ -44,7 +44,7 @@ fn run(program: &Path, files: &[PathBuf]) -> Result<(), String> {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", LONGEST, "sh", "-c", SCRIPT, "sh"]).arg(program).args(files).stdin(Stdio::null());
     let output = command.output().map_err(|error| error.to_string())?;
-    match output.stdout == b"floor\n" && output.status.success() {
+    match output.stdout == b"alone\n" && output.status.success() {
         true => Ok(()),
         false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
     }
