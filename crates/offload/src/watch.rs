@@ -36,7 +36,7 @@ struct Calls {
     now: Vec<Call>,
     begun: u64,
     /// Rings [`PATIENCE`] after the first of [`Self::now`] began, and then again and again; off while there is none. A thread
-    /// waits for it; `None`: there is no such thread.
+    /// waits for it; `None`: no thread does.
     timer: Option<Arc<OwnedFd>>,
 }
 

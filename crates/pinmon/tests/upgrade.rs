@@ -145,7 +145,7 @@ fn children(node: &Node) -> impl Iterator<Item = String> {
     list.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Whether it waits there, uninterruptibly.
+/// Whether it waits in the kernel, uninterruptibly (state D).
 fn is_in_kernel(pid: String) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| text.contains("State:\tD"))
 }

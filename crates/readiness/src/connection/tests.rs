@@ -54,7 +54,7 @@ async fn there_and_back(connection: &mut Connection, mut theirs: UnixStream, wat
     let expected = bytes.clone();
     let (begin, begun) = std::sync::mpsc::channel();
     let reader = thread::spawn(move || {
-        begun.recv().expect("told");
+        begun.recv().expect("the socket is full");
         let mut read = vec![0; expected.len()];
         theirs.read_exact(&mut read).expect("all of it");
         assert!(read == expected, "other bytes");
@@ -142,5 +142,5 @@ async fn the_end_of_the_stream_is_read_after_a_short_read() {
     let read = connection.read_to_string(&mut text);
     tokio::time::timeout(LONG, read).await.expect("it ends").expect("read");
     assert_eq!(text, "last words");
-    connection.shutdown().await.expect("a second time is no error");
+    connection.shutdown().await.expect("a shutdown after the end succeeds");
 }
