@@ -107,6 +107,13 @@ impl Engine {
         crate::session::blocked_pipe_calls()
     }
 
+    /// Processes of containers that keep a pipe of this process locked inside the kernel, which may be without an effect so far: a
+    /// pipe that carries nothing is not read. Their end, or that of their container, unlocks it; until then an execve(2) of this
+    /// process does not return. Looks at every process of the machine.
+    pub fn pipe_holders(&self) -> Vec<crate::PipeHolder> {
+        crate::pipe_holders::holders_of_own_pipes(&self.0.config.state_dir)
+    }
+
     /// For how long parts that may hang have not answered.
     pub fn silence(&self) -> crate::Silence {
         self.0.health.silence()

@@ -33,6 +33,17 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     stat_field(pid, 9).is_ok_and(|flags| flags.is_none_or(|flags| flags & EXITING != 0))
 }
 
+/// Whether a process has a SIGKILL that it did not handle yet, as one that is inside an uninterruptible call: `SigPnd` and `ShdPnd`
+/// of `/proc/<pid>/status`.
+pub(crate) fn is_killed(pid: u32) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & KILL != 0))
+    })
+}
+
 /// A number of `/proc/<pid>/stat`, counted from one as in proc(5); `None`: the process is gone.
 fn stat_field(pid: u32, number: usize) -> io::Result<Option<u64>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {

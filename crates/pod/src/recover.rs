@@ -6,6 +6,7 @@ mod sandboxes;
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
@@ -33,6 +34,7 @@ use crate::{
     orphans,
     pulls::Pulls,
     reconcile,
+    session::PipeRecord,
     state::{Kind, StateFolder},
     stats::Sampler,
 };
@@ -46,12 +48,12 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files()?;
     let folder = config.state_dir.clone();
-    let (state, records, alone) = blocking(move || {
+    let (state, records, alone, pipes) = blocking(move || {
         let state = StateFolder::open(&folder)?;
         let alone = state.lock()?;
         state.void_another_boot()?;
         let records = state.records();
-        Ok((state, records, alone))
+        Ok((state, records, alone, pipe_record(&folder)))
     })
     .await?;
     // Beside what the store, the network and the monitor need.
@@ -91,6 +93,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         failures: Failures::default(),
         pulls: Pulls::default(),
         stats: Sampler::default(),
+        pipes: Arc::new(pipes),
         unfinished: AtomicBool::new(false),
         sweeps: AtomicBool::new(false),
         making: RwLock::new(()),
@@ -109,6 +112,14 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     let _ = tokio::time::timeout(SETTLE, done).await;
     offload::spawn(commands::end_left(Arc::downgrade(&engine)));
     Ok(engine)
+}
+
+/// Without it everything works but the next daemon's look for those who keep this one from its end.
+fn pipe_record(state_dir: &Path) -> PipeRecord {
+    PipeRecord::create(state_dir).unwrap_or_else(|error| {
+        tracing::warn!("{error}; pipes of commands are not recorded");
+        PipeRecord::default()
+    })
 }
 
 async fn restore(

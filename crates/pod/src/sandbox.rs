@@ -29,7 +29,8 @@ pub(crate) use files::{FILES, SHARED_FILES, make as make_files, write as write_f
 #[cfg(test)]
 pub(crate) use namespaces::make_shm;
 pub(crate) use namespaces::{
-    KINDS, Owned, SHM, Shared, derive, forget_ended_init, id_map, id_map_of, make_owned, make_shared, pid_namespace,
+    KINDS, Owned, SHM, Shared, derive, forget_ended_init, has_lost_init, id_map, id_map_of, make_owned, make_shared,
+    pid_namespace,
 };
 pub(crate) use object::{Sandbox, SandboxMetadata, SandboxPhase, SandboxRecord};
 pub use status::{SandboxState, SandboxStatus};

@@ -1,5 +1,6 @@
 //! Streams of a command or an attached container.
 
+mod pipe_record;
 mod shared_pipe;
 mod stream;
 mod terminal;
@@ -24,6 +25,7 @@ use crate::{
     monitor::ExecWait,
 };
 
+pub(crate) use pipe_record::{PipeRecord, recorded as recorded_pipes};
 pub(crate) use shared_pipe::{
     PipeCalls, PipeReader, SharedPipe, blocked_calls as blocked_pipe_calls, close_all as close_pipes,
     close_attachments, is_shared,

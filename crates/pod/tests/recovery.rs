@@ -2,10 +2,11 @@
 
 mod node;
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use node::{PATIENCE, container, end, eventually, exec, kill_monitor, on_a_node, script, state};
 use pod::{ContainerState, Engine, PidMode, SandboxState};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Writes a number every few milliseconds until it is asked to end.
 const COUNT: &str = "trap 'exit 7' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done";
@@ -264,6 +265,42 @@ fn a_pod_whose_init_was_killed_gets_another() {
                 assert_eq!(end(&engine, &container).await, Some(137));
             }
         }
+        node.nothing_is_left(engine).await;
+    });
+}
+
+/// The init of the node's only pod that shares its PID namespace.
+fn pod_init() -> Option<Pid> {
+    let processes = fs::read_dir("/proc").expect("procfs").flatten();
+    let mut pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_init = |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"/pod-init"));
+    pids.find(is_init).and_then(Pid::from_raw)
+}
+
+#[test]
+fn an_init_that_dies_while_a_container_is_made_is_replaced() {
+    on_a_node("an_init_that_dies_while_a_container_is_made_is_replaced", |node| async move {
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("web");
+        config.pid = PidMode::Pod;
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let shared = |name: &str| {
+            let mut shared = script(name, "exec sleep 1000");
+            shared.security.pid = PidMode::Pod;
+            shared
+        };
+        let first = engine.create_container(&pod, shared("first")).await.expect("create");
+        for round in 0..15 {
+            let init = pod_init();
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(600 * round));
+                init.map(|init| kill_process(init, Signal::KILL));
+            });
+            let made = engine.create_container(&pod, shared(&format!("c{round}"))).await;
+            killer.join().expect("killed");
+            engine.remove_container(&made.unwrap_or_else(|e| panic!("round {round}: {e}"))).await.expect("remove");
+        }
+        engine.remove_container(&first).await.expect("remove");
         node.nothing_is_left(engine).await;
     });
 }

@@ -1,6 +1,7 @@
 //! Typed wrappers for the Linux system calls that rustix lacks: one kernel subject, one file; the one home of `unsafe`.
 
 pub mod allocator;
+pub mod blocked_call;
 pub mod bpf;
 pub mod clone;
 pub mod descriptor_cell;

@@ -25,6 +25,9 @@ pub struct SharedMemory {
     _file: OwnedFd,
 }
 
+// SAFETY: the mapping belongs to this value alone, wherever it is; nothing of it is bound to a thread.
+unsafe impl Send for SharedMemory {}
+
 impl SharedMemory {
     /// Maps the first `length` bytes of a file opened read-write; it grows to that length, new bytes are zero.
     ///

@@ -81,8 +81,11 @@ impl Live {
     /// Whether the installed program is good, and could open what this one has open.
     async fn may_give_way(&self) -> Result<(), String> {
         reexec::check_data_disk(&self.engine.data_disk().await)?;
-        reexec::check_pipes(self.engine.blocked_pipe_calls())?;
-        reexec::check(&self.source).await
+        let holders = || offload::hand_over(|| self.engine.pipe_holders());
+        reexec::check_pipes(self.engine.blocked_pipe_calls(), &holders())?;
+        reexec::check(&self.source).await?;
+        // The check took time.
+        reexec::check_pipes(self.engine.blocked_pipe_calls(), &holders())
     }
 
     /// Takes up the files as they are, wholly or not at all; gives the keys that changed.

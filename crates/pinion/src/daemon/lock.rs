@@ -7,12 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use pod::Rescue;
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::Pid,
+};
 
 use crate::Failure;
 
 /// How long a daemon that is just ending may take.
 const ENDING: Duration = Duration::from_secs(1);
+/// How long a daemon may take that was killed and cannot end, because processes of containers keep its pipes locked.
+const KILLED: Duration = Duration::from_secs(60);
+/// Between two looks for these processes.
+const RESCUE_PAUSE: Duration = Duration::from_millis(250);
 /// How long what a daemon left may take that ended: a process it forked holds the lock, too, until it executes its program.
 const ENDED: Duration = Duration::from_secs(10);
 
@@ -27,7 +35,8 @@ impl Lock {
     /// Takes a folder, which need not be there yet.
     ///
     /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the folder, and the next daemon
-    /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending.
+    /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending. One that was
+    /// killed and cannot end is helped ([`Rescue`]).
     pub(crate) fn take(state_dir: &Path) -> Result<Self, Failure> {
         let path = state_dir.with_extension("lock");
         let wrong = |error: io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
@@ -35,6 +44,7 @@ impl Lock {
             DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
         }
         let begin = Instant::now();
+        let mut rescue = None;
         loop {
             let mut file =
                 File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(wrong)?;
@@ -43,7 +53,10 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let owner = owner(&mut file);
                     if begin.elapsed() > if lives(&owner) { ENDING } else { ENDED } {
-                        return Err(taken(state_dir, &owner));
+                        if begin.elapsed() > KILLED || !help_to_end(state_dir, &owner, &mut rescue) {
+                            return Err(taken(state_dir, &owner));
+                        }
+                        thread::sleep(RESCUE_PAUSE);
                     }
                     thread::sleep(ENDING / 100);
                     continue;
@@ -76,6 +89,25 @@ fn owner(file: &mut File) -> String {
 
 fn lives(owner: &str) -> bool {
     !owner.is_empty() && Path::new("/proc").join(owner).exists()
+}
+
+/// Ends processes of containers that keep a killed daemon from its end. False where it does not end.
+fn help_to_end(state_dir: &Path, owner: &str, rescue: &mut Option<Rescue>) -> bool {
+    let pid = || owner.parse().ok().and_then(Pid::from_raw);
+    if rescue.is_none() {
+        *rescue = pid().and_then(|pid| Rescue::of(state_dir, pid));
+        if rescue.is_some() {
+            tracing::warn!(
+                pid = owner,
+                "the daemon before was killed and does not end: looking for processes of containers that keep its pipes locked"
+            );
+        }
+    }
+    let Some(rescue) = rescue else { return false };
+    for holder in rescue.round() {
+        tracing::warn!(pid = %holder.pid, container = holder.owner, call = holder.call, waits_in = holder.waits_in, "killed: it kept a pipe of the daemon before locked inside the kernel");
+    }
+    true
 }
 
 fn taken(state_dir: &Path, owner: &str) -> Failure {

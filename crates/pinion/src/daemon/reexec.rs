@@ -58,13 +58,21 @@ pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
     }
 }
 
-/// An execve(2) waits for all threads of this process, also for those that a container holds inside the kernel.
-pub(super) fn check_pipes(blocked: usize) -> Result<(), String> {
+/// An execve(2) waits for all threads of this process, and for the close of its pipes, also of those that a container keeps locked
+/// inside the kernel.
+pub(super) fn check_pipes(blocked: usize, holders: &[pod::PipeHolder]) -> Result<(), String> {
+    if let Some(holder) = holders.first() {
+        return Err(format!(
+            "process {} of container {} keeps a pipe locked inside the kernel (splice(2)); end it or stop the container; this daemon \
+             keeps running",
+            holder.pid, holder.owner
+        ));
+    }
     match blocked {
         0 => Ok(()),
         _ => Err(format!(
-            "{blocked} calls on pipes do not return: processes of containers hold them inside the kernel (splice(2)); stop these \
-             containers (see the refused execs in the log); this daemon goes on"
+            "{blocked} calls on pipes do not return: processes of containers keep them locked inside the kernel (splice(2)); stop \
+             these containers (see the refused execs in the log); this daemon keeps running"
         )),
     }
 }
@@ -131,9 +139,17 @@ mod tests {
 
     #[test]
     fn a_daemon_with_threads_that_cannot_end_stays() {
-        assert_eq!(check_pipes(0), Ok(()));
-        let refused = check_pipes(2).expect_err("refused");
-        assert!(refused.starts_with("2 calls on pipes") && refused.ends_with("this daemon goes on"), "{refused}");
+        assert_eq!(check_pipes(0, &[]), Ok(()));
+        let refused = check_pipes(2, &[]).expect_err("refused");
+        assert!(refused.starts_with("2 calls on pipes") && refused.ends_with("this daemon keeps running"), "{refused}");
+        let holder = pod::PipeHolder {
+            pid: rustix::process::getpid(),
+            owner: "c0".into(),
+            call: "275".into(),
+            waits_in: "unix_stream_read_generic".into(),
+        };
+        let refused = check_pipes(0, &[holder]).expect_err("refused");
+        assert!(refused.contains("of container c0 keeps a pipe locked"), "{refused}");
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ use crate::{
     monitor::Made,
     names::Claim,
     process,
-    sandbox::{Sandbox, SandboxConfig, pid_namespace},
+    sandbox::{Sandbox, SandboxConfig, has_lost_init, pid_namespace},
     state::Kind,
     undo::with_undo,
 };
@@ -121,8 +121,24 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
     })?;
-    let (container, _alone, _making) = record(engine, sandbox, config, &image)?;
-    match set_up(engine, sandbox, &container, &image).await {
+    let first = try_to_make(engine, sandbox, Arc::clone(&config), &image).await;
+    // Nothing can be cloned into a PID namespace whose init ends, and that it ends is visible only then.
+    let shares_init = config.security.pid == PidMode::Pod && config.security.target.is_none();
+    if first.is_err() && shares_init && has_lost_init(engine, sandbox).await? {
+        return try_to_make(engine, sandbox, config, &image).await;
+    }
+    first
+}
+
+/// Makes a container, or leaves nothing.
+async fn try_to_make(
+    engine: &Arc<Inner>,
+    sandbox: &Arc<Sandbox>,
+    config: Arc<ContainerConfig>,
+    image: &Image,
+) -> Result<String, Error> {
+    let (container, _alone, _making) = record(engine, sandbox, config, image)?;
+    match set_up(engine, sandbox, &container, image).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => {
             engine.failures.container(&container, &error);

@@ -176,7 +176,7 @@ async fn start(
         if request.stdin {
             let (theirs, ours) = pipe()?;
             attachments.push(Role::Stdin, theirs);
-            stdin = Some(SharedPipe::new(ours, &container.pipe_calls));
+            stdin = Some(SharedPipe::anonymous(ours, &container.pipe_calls, &engine.pipes));
         }
         for (wanted, role, end) in
             [(request.stdout, Role::Stdout, &mut stdout), (request.stderr, Role::Stderr, &mut stderr)]
@@ -184,7 +184,7 @@ async fn start(
             if wanted {
                 let (ours, theirs) = pipe()?;
                 attachments.push(role, theirs);
-                *end = Some(SharedPipe::new(ours, &container.pipe_calls));
+                *end = Some(SharedPipe::anonymous(ours, &container.pipe_calls, &engine.pipes));
             }
         }
     }

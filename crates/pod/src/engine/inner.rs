@@ -29,6 +29,7 @@ use crate::{
     pulls::Pulls,
     remains,
     sandbox::{Sandbox, pod_limits},
+    session::PipeRecord,
     state::Records,
     stats::Sampler,
 };
@@ -63,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) failures: Failures,
     pub(crate) pulls: Pulls,
     pub(crate) stats: Sampler,
+    /// Pipes of commands.
+    pub(crate) pipes: Arc<PipeRecord>,
     /// Something that was made could not be removed again; the reconciler retries soon.
     pub(crate) unfinished: AtomicBool,
     /// The disk is removing writable layers that nobody owns.

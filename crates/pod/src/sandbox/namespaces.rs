@@ -218,6 +218,13 @@ pub(crate) async fn forget_ended_init(
     engine.monitor.delete(sandbox.id()).await
 }
 
+/// Whether the PID namespace that containers of this pod were made in is no more, because its init has ended.
+pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox) -> Result<bool, Error> {
+    let mut held = sandbox.pid.lock().await;
+    forget_ended_init(engine, sandbox, &mut held).await?;
+    Ok(held.is_none())
+}
+
 /// Whether the init that is in custody has ended; one that is about to is waited for.
 async fn init_has_ended(engine: &Inner, sandbox: &str) -> Result<bool, Error> {
     let custody = engine.monitor.custody();

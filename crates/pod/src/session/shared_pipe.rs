@@ -27,6 +27,7 @@ use monitor_api::{Attachments, Role};
 use rustix::fd::OwnedFd;
 use tokio::{sync::oneshot, time::timeout};
 
+use super::pipe_record::{PipeFile, PipeRecord};
 use crate::{Error, error::failed};
 use reader::Ahead;
 pub(crate) use reader::PipeReader;
@@ -116,13 +117,19 @@ pub(crate) fn blocked_calls() -> usize {
 
 /// An end that nobody reads or writes yet. Dropping it closes it, on another thread.
 pub(crate) struct SharedPipe {
-    file: Option<OwnedFd>,
+    file: Option<PipeFile>,
     calls: Arc<PipeCalls>,
 }
 
 impl SharedPipe {
+    /// One that has a name.
     pub(crate) fn new(file: OwnedFd, calls: &Arc<PipeCalls>) -> Self {
-        Self { file: Some(file), calls: Arc::clone(calls) }
+        Self { file: Some(file.into()), calls: Arc::clone(calls) }
+    }
+
+    /// One that has none. It is on record.
+    pub(crate) fn anonymous(file: OwnedFd, calls: &Arc<PipeCalls>, record: &Arc<PipeRecord>) -> Self {
+        Self { file: Some(record.enter(file)), calls: Arc::clone(calls) }
     }
 
     /// Reads no more than is taken.
@@ -153,10 +160,10 @@ impl SharedPipe {
 
     /// The file, for others to own: it is closed by [`close_all`] or sent to the monitor.
     pub(crate) fn into_file(mut self) -> Option<OwnedFd> {
-        self.file.take()
+        self.file.take().map(PipeFile::into_file)
     }
 
-    fn take(&mut self) -> io::Result<(OwnedFd, &'static threads::Threads)> {
+    fn take(&mut self) -> io::Result<(PipeFile, &'static threads::Threads)> {
         let threads = threads::threads()?;
         let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         rustix::io::ioctl_fionbio(file, true)?;

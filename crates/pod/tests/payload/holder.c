@@ -3,6 +3,7 @@
  * nothing to read, or no room. Every read(2), write(2), FIONREAD and close(2) of that pipe by others waits, uninterruptibly.
  *
  *   holder stdout        holds its standard output, which has a byte to read
+ *   holder silent        holds its standard output, without anything to read in it
  *   holder stdin         holds its standard input, once there is something to read in it
  *   holder serve PATH    holds each descriptor that it is sent, in a process of its own
  *   holder pass PATH     has the server hold its standard output, and ends
@@ -36,14 +37,18 @@ static int silent_socket(void)
 	return pair[0];
 }
 
+static void hold_silently(int fd)
+{
+	splice(silent_socket(), NULL, fd, NULL, 1, 0);
+	fail("splice to the pipe");
+}
+
 static void hold_output(int fd)
 {
-	int from = silent_socket();
 	/* A reader that is woken by this comes to the mutex later than this thread. */
 	if (write(fd, "x", 1) != 1)
 		fail("write");
-	splice(from, NULL, fd, NULL, 1, 0);
-	fail("splice to the pipe");
+	hold_silently(fd);
 }
 
 static void hold_input(int fd)
@@ -122,6 +127,8 @@ int main(int count, char **arguments)
 	alarm(60);
 	if (!strcmp(how, "stdout"))
 		hold_output(1);
+	if (!strcmp(how, "silent"))
+		hold_silently(1);
 	if (!strcmp(how, "stdin"))
 		hold_input(0);
 	if (!strcmp(how, "serve") && count > 2)

@@ -11,7 +11,6 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, epoll::EventFlags, poll},
-    fd::OwnedFd,
     io::Errno,
 };
 use tokio::{
@@ -20,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    PipeCalls, close_counted,
+    PipeCalls, PipeFile, close_counted,
     threads::{Ready, Threads},
 };
 
@@ -54,7 +53,7 @@ struct Reading {
 
 struct State {
     /// `None` at the end of the stream, and after a failure.
-    pipe: Option<Arc<OwnedFd>>,
+    pipe: Option<Arc<PipeFile>>,
     token: u64,
     /// A thread is inside [`Reading::read`]. It waits for the pipe again when it is not.
     is_reading: bool,
@@ -72,11 +71,11 @@ struct State {
 
 impl PipeReader {
     pub(super) fn new(
-        pipe: OwnedFd,
+        pipe: PipeFile,
         calls: Arc<PipeCalls>,
         threads: &'static Threads,
         ahead: Ahead,
-    ) -> Result<Self, (io::Error, OwnedFd)> {
+    ) -> Result<Self, (io::Error, PipeFile)> {
         let reading = Arc::new(Reading {
             threads,
             calls,
@@ -199,7 +198,7 @@ impl Reading {
     }
 
     /// Reads what there is. The caller closes what is returned: the pipe at its end.
-    fn read(&self, pipe: &OwnedFd, buffer: &mut [u8]) -> Option<Arc<OwnedFd>> {
+    fn read(&self, pipe: &PipeFile, buffer: &mut [u8]) -> Option<Arc<PipeFile>> {
         let mut turn = TURN;
         loop {
             let result = self.calls.during(|| rustix::io::read(pipe, &mut *buffer));
@@ -284,7 +283,7 @@ impl State {
 }
 
 /// Takes no lock of the pipe.
-fn is_readable(pipe: &OwnedFd) -> bool {
+fn is_readable(pipe: &PipeFile) -> bool {
     let mut files = [PollFd::new(pipe, PollFlags::IN)];
     poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

@@ -7,11 +7,11 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use rustix::{event::epoll::EventFlags, fd::OwnedFd, io::Errno};
+use rustix::{event::epoll::EventFlags, io::Errno};
 use tokio::{io::AsyncWrite, task::coop};
 
 use super::{
-    PipeCalls, close_counted,
+    PipeCalls, PipeFile, close_counted,
     threads::{self, Ready, Threads},
 };
 
@@ -30,7 +30,7 @@ struct Writing {
 
 struct State {
     /// `None` after a failure.
-    pipe: Option<Arc<OwnedFd>>,
+    pipe: Option<Arc<PipeFile>>,
     token: u64,
     /// What is to be written; a thread that writes has taken it out.
     bytes: Vec<u8>,
@@ -42,10 +42,10 @@ struct State {
 
 impl PipeWriter {
     pub(super) fn new(
-        pipe: OwnedFd,
+        pipe: PipeFile,
         calls: Arc<PipeCalls>,
         threads: &'static Threads,
-    ) -> Result<Self, (io::Error, OwnedFd)> {
+    ) -> Result<Self, (io::Error, PipeFile)> {
         let state = State { pipe: None, token: 0, bytes: Vec::new(), is_writing: false, failed: None, waker: None };
         let writing = Arc::new(Writing { threads, calls, state: Mutex::new(state) });
         let mut state = writing.lock();
@@ -113,7 +113,7 @@ impl Writing {
     }
 
     /// Writes what there is room for: what is left of it, or the failure.
-    fn write(&self, pipe: &OwnedFd, mut bytes: &[u8]) -> Result<usize, Errno> {
+    fn write(&self, pipe: &PipeFile, mut bytes: &[u8]) -> Result<usize, Errno> {
         while !bytes.is_empty() {
             match self.calls.during(|| rustix::io::write(pipe, bytes)) {
                 Ok(length) => bytes = &bytes[length..],

@@ -1,0 +1,160 @@
+//! Which pipes a daemon has: what the next one must know when this one was killed and cannot end.
+//!
+//! FIFOs of containers have names. Pipes of commands are known by their inode numbers alone, which are in a small file on the
+//! state directory's tmpfs, mapped, so that a number that was stored is there whenever this process dies.
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use syscall::shared_memory::SharedMemory;
+
+use crate::{Error, error::failed};
+
+const NAME: &str = "pipes";
+/// Bytes of an inode number.
+const WORD: usize = size_of::<u64>();
+/// As many pipes are recorded at a time; the rest are not.
+const PIPES_MAX: usize = 2048;
+
+/// The pipes of this daemon's commands.
+#[derive(Default)]
+pub(crate) struct PipeRecord(Mutex<Option<Table>>);
+
+struct Table {
+    memory: SharedMemory,
+    free: Vec<usize>,
+}
+
+impl PipeRecord {
+    /// Begins an empty record in the place of an earlier daemon's.
+    pub(crate) fn create(state_dir: &Path) -> Result<Self, Error> {
+        let path = state_dir.join(NAME);
+        let next = path.with_extension("new");
+        let context = format!("create {}", path.display());
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&next);
+        let file = file.map_err(failed(&context))?;
+        let memory = SharedMemory::map(file.into(), PIPES_MAX * WORD).map_err(failed(&context))?;
+        fs::rename(&next, &path).map_err(failed(&context))?;
+        Ok(Self(Mutex::new(Some(Table { memory, free: (0..PIPES_MAX).rev().collect() }))))
+    }
+
+    /// A pipe that is on record until it is closed.
+    pub(crate) fn enter(self: &Arc<Self>, file: OwnedFd) -> PipeFile {
+        let number = rustix::fs::fstat(&file).map(|status| status.st_ino);
+        let slot = number.ok().and_then(|number| self.take(number));
+        PipeFile { file, _entry: slot.map(|slot| Entry { record: Arc::clone(self), slot }) }
+    }
+
+    fn take(&self, number: u64) -> Option<usize> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = table.as_mut()?;
+        let slot = table.free.pop()?;
+        table.store(slot, number);
+        Some(slot)
+    }
+
+    fn release(&self, slot: usize) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = table.as_mut() {
+            table.store(slot, 0);
+            table.free.push(slot);
+        }
+    }
+}
+
+impl Table {
+    fn store(&mut self, slot: usize, number: u64) {
+        self.memory.bytes_mut()[slot * WORD..][..WORD].copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+/// Inode numbers of the pipes that the last daemon had on record; none where there is no record.
+pub(crate) fn recorded(state_dir: &Path) -> Vec<u64> {
+    let bytes = fs::read(state_dir.join(NAME)).unwrap_or_default();
+    let words = bytes.chunks_exact(WORD).take(PIPES_MAX).filter_map(|word| word.try_into().ok());
+    words.map(u64::from_ne_bytes).filter(|number| *number != 0).collect()
+}
+
+/// An end of a pipe, and its entry, which is removed after the close.
+pub(crate) struct PipeFile {
+    file: OwnedFd,
+    _entry: Option<Entry>,
+}
+
+struct Entry {
+    record: Arc<PipeRecord>,
+    slot: usize,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.record.release(self.slot);
+    }
+}
+
+impl PipeFile {
+    pub(crate) fn into_file(self) -> OwnedFd {
+        self.file
+    }
+}
+
+impl From<OwnedFd> for PipeFile {
+    /// One that has a name, or needs no record.
+    fn from(file: OwnedFd) -> Self {
+        Self { file, _entry: None }
+    }
+}
+
+impl AsFd for PipeFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: [u64; 0] = [];
+
+    fn number(file: impl AsFd) -> u64 {
+        rustix::fs::fstat(file).expect("stat").st_ino
+    }
+
+    #[test]
+    fn pipes_are_on_record_until_they_are_closed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(recorded(dir.path()), NONE);
+        let record = Arc::new(PipeRecord::create(dir.path()).expect("created"));
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        let (first, second) = (record.enter(reader.into()), record.enter(writer.into()));
+        assert_eq!(recorded(dir.path()), [number(&first), number(&second)], "both ends are one inode");
+        drop(first);
+        assert_eq!(recorded(dir.path()), [number(&second)]);
+        let _next = Arc::new(PipeRecord::create(dir.path()).expect("created"));
+        assert_eq!(recorded(dir.path()), NONE, "of another daemon");
+        drop(second);
+    }
+
+    #[test]
+    fn pipes_beyond_the_record_are_pipes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let record = Arc::new(PipeRecord::create(dir.path()).expect("created"));
+        let (reader, _writer) = std::io::pipe().expect("pipe");
+        let reader = OwnedFd::from(reader);
+        let copies: Vec<_> = (0..100).map(|_| reader.try_clone().expect("copy")).collect();
+        let mut table = record.0.lock().expect("lock");
+        table.as_mut().expect("a table").free.truncate(99);
+        drop(table);
+        let files: Vec<_> = copies.into_iter().map(|copy| record.enter(copy)).collect();
+        assert_eq!((recorded(dir.path()).len(), files.len()), (99, 100));
+        drop(files);
+        assert_eq!(recorded(dir.path()), NONE);
+        assert_eq!(recorded(Path::new("/proc/nothing")), NONE);
+    }
+}

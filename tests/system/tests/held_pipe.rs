@@ -1,0 +1,118 @@
+//! Processes of containers that keep pipes of the daemon locked inside the kernel (splice(2) from an empty socket): a daemon that is
+//! killed cannot end then, and is followed by another all the same; an upgrade is refused rather than begun.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use system_tests::{Node, Process, wait_until};
+
+/// A node with the demonstration image, and a directory with the program `holder`.
+fn node() -> (Node, String) {
+    let node = Node::start();
+    node.load_image();
+    let program = node.dir.path().join("payload");
+    fs::create_dir(&program).expect("a directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/pod/tests/payload/holder.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-static", "-O1", "-s", "-o"]).args([&program.join("holder"), &source]);
+    assert!(compiler.status().is_ok_and(|status| status.success()), "cc -static (scripts/setup installs it)");
+    let volume = format!("{}:/payload:ro", program.display());
+    (node, volume)
+}
+
+fn client(node: &Node, arguments: &[&str]) -> Child {
+    let pinion = PathBuf::from(std::env::var_os("PINION_BIN").expect("PINION_BIN: run `make test`")).join("pinion");
+    let mut client = node.command(pinion);
+    client.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    client.spawn().expect("nsenter starts")
+}
+
+/// Processes of this command line that are inside splice(2).
+fn holders(node: &Node, command: &str) -> Vec<Process> {
+    let is_inside = |process: &Process| {
+        let call = fs::read_to_string(process.folder.join("syscall")).unwrap_or_default();
+        call.starts_with("275 ") || call.starts_with("76 ") // x86_64, aarch64
+    };
+    node.processes().into_iter().filter(|process| process.command_line() == command && is_inside(process)).collect()
+}
+
+fn daemon(node: &Node) -> Process {
+    let serves = |process: &Process| process.name == "pinion" && process.command_line().contains(" serve ");
+    node.processes().into_iter().find(serves).expect("the daemon")
+}
+
+/// What has to happen while the daemon has locked pipes: `commands` are executed in the container `web`.
+fn killed_with(commands: &[&str], run: Option<&str>) {
+    let (mut node, volume) = node();
+    let loops = ["run", "-d", "--name", "web", "-v", &volume, "demo:1", "sh", "-c", "while :; do sleep 0.1; done"];
+    node.pinion(&loops).ok();
+    node.pinion(&["run", "-d", "--name", "other", "demo:1", "sleep", "1000"]).ok();
+    if let Some(command) = run {
+        node.pinion(&["run", "-d", "--name", "offender", "-v", &volume, "demo:1", "/payload/holder", command]).ok();
+        wait_until("it holds", || !holders(&node, &format!("/payload/holder {command}")).is_empty());
+    }
+    let mut clients = Vec::new();
+    for command in commands {
+        clients.push(client(&node, &["exec", "web", "/payload/holder", command]));
+        wait_until("it holds", || !holders(&node, &format!("/payload/holder {command}")).is_empty());
+    }
+    node.pinion(&["exec", "other", "true"]).ok();
+    let daemon = daemon(&node);
+    node.kill(&daemon);
+    thread::sleep(Duration::from_millis(500));
+    assert!(daemon.folder.exists(), "the daemon ended: nothing is tried here");
+    node.spawn_daemon(&[]);
+    wait_until("another daemon is ready", || node.daemon_log().matches("  INFO ready ").count() == 2);
+    assert!(node.daemon_log().contains("it kept a pipe of the daemon before locked"), "{}", node.daemon_log());
+    node.pinion(&["exec", "other", "true"]).ok();
+    // The container whose own program held a pipe ended with it, and no other.
+    let running = node.pinion(&["ps"]).ok();
+    let names = ["web", "other", "offender"].map(|name| running.contains(name));
+    assert_eq!(names, [true, true, false], "{running}");
+    for mut client in clients {
+        let _ = client.wait();
+    }
+    node.remove_all_pods();
+    node.end();
+}
+
+#[test]
+fn a_killed_daemon_with_a_thread_in_a_locked_pipe_is_followed_by_another() {
+    killed_with(&["stdout"], None);
+}
+
+#[test]
+fn a_killed_daemon_that_cannot_close_a_pipe_is_followed_by_another() {
+    killed_with(&["silent"], None);
+}
+
+#[test]
+fn a_killed_daemon_that_cannot_close_a_containers_output_is_followed_by_another() {
+    killed_with(&["silent", "stdout"], Some("silent"));
+}
+
+#[test]
+fn no_upgrade_begins_that_could_not_end() {
+    let (node, volume) = node();
+    let loops = ["run", "-d", "--name", "web", "-v", &volume, "demo:1", "sh", "-c", "while :; do sleep 0.1; done"];
+    node.pinion(&loops).ok();
+    let mut client = client(&node, &["exec", "web", "/payload/holder", "silent"]);
+    wait_until("it holds", || !holders(&node, "/payload/holder silent").is_empty());
+    let refused = node.pinion(&["upgrade", "daemon"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("keeps a pipe locked"), "{refused:?}");
+    node.pinion(&["exec", "web", "true"]).ok();
+    client.kill().expect("killed");
+    let _ = client.wait();
+    for holder in holders(&node, "/payload/holder silent") {
+        node.kill(&holder);
+    }
+    wait_until("an upgrade begins", || node.pinion(&["upgrade", "daemon"]).code == Some(0));
+    wait_until("the next daemon is ready", || node.daemon_log().matches("  INFO ready ").count() == 2);
+    node.remove_all_pods();
+    node.end();
+}
