@@ -16,7 +16,20 @@ use crate::{Error, error::failed};
 
 /// `/proc/<pid>/stat` field 22: clock ticks from boot to its start. `None`: it is gone, or cannot be read.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    stat_field(pid, 22).ok().flatten()
+    known_start_time(pid).ok().flatten()
+}
+
+/// As [`start_time`]; `None` only where it is gone.
+pub(crate) fn known_start_time(pid: u32) -> io::Result<Option<u64>> {
+    stat_field(pid, 22)
+}
+
+/// What a file of a process gives; `None`: the process is gone.
+pub(crate) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(cause) if is_gone(cause.raw_os_error()) => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 /// Whether a process has executed a program since it was cloned: `PF_FORKNOEXEC` of `/proc/<pid>/stat` field 9. `None`:

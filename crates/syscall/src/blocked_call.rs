@@ -18,40 +18,84 @@ const CALLS: [Call; 13] = [
     (libc::SYS_sendfile, &[0, 1]),
     (libc::SYS_copy_file_range, &[0, 2]),
 ];
+/// Calls that move data between files inside the kernel, or carry out others.
+const MOVING: [libc::c_long; 7] = [
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    libc::SYS_sendfile,
+    libc::SYS_copy_file_range,
+    libc::SYS_io_submit,
+    libc::SYS_io_uring_enter,
+];
 
 /// The numbers that a 32-bit program has for them. The native calls of these numbers work on no pipe, but for close(2).
 #[cfg(target_arch = "x86_64")]
-const CALLS_32: [Call; 7] =
-    [(3, &[0]), (4, &[0]), (145, &[0]), (146, &[0]), (313, &[0, 2]), (315, &[0, 1]), (316, &[0])];
+const CALLS_32: [Call; 11] = [
+    (3, &[0]),
+    (4, &[0]),
+    (145, &[0]),
+    (146, &[0]),
+    (187, &[0, 1]),
+    (239, &[0, 1]),
+    (313, &[0, 2]),
+    (315, &[0, 1]),
+    (316, &[0]),
+    (378, &[0]),
+    (379, &[0]),
+];
 #[cfg(not(target_arch = "x86_64"))]
 const CALLS_32: [Call; 0] = [];
+#[cfg(target_arch = "x86_64")]
+const MOVING_32: [libc::c_long; 6] = [187, 239, 248, 313, 315, 316];
+#[cfg(not(target_arch = "x86_64"))]
+const MOVING_32: [libc::c_long; 0] = [];
+/// Set in the numbers of programs of the x32 ABI.
+const X32: libc::c_long = 0x4000_0000;
 
-/// Descriptors that the call in this text works on: `275 0x3 0x0 0x6 …`. Empty for a call that does not work on pipes, and for a
-/// thread that is not inside one (`running`, `-1 …`).
-pub fn descriptors(text: &str) -> Vec<i32> {
+/// A system call that a thread is inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedCall {
+    /// Descriptors among its arguments; empty for a call that does not work on pipes.
+    pub descriptors: Vec<i32>,
+    /// It moves data between files inside the kernel (splice(2)), or carries out calls that may (io_uring_enter(2)).
+    pub moves_data: bool,
+}
+
+/// The call in this text: `275 0x3 0x0 0x6 …`. `None` for a thread that is not inside one (`running`, `-1 …`).
+pub fn parse(text: &str) -> Option<BlockedCall> {
     let mut words = text.split_ascii_whitespace();
-    let Some(number) = words.next().and_then(|word| word.parse::<libc::c_long>().ok()) else { return Vec::new() };
+    let number: libc::c_long = words.next()?.parse().ok().filter(|number| *number >= 0)?;
+    let number = number & !X32;
     let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
     let known = CALLS.iter().chain(&CALLS_32).filter(|(call, _)| *call == number);
     let positions = known.flat_map(|(_, positions)| positions.iter());
     // A descriptor is 32 bits of the register; the rest is whatever was there.
-    positions.filter_map(|position| i32::try_from(*arguments.get(*position)? as u32).ok()).collect()
+    let descriptors = positions.filter_map(|position| i32::try_from(*arguments.get(*position)? as u32).ok()).collect();
+    Some(BlockedCall { descriptors, moves_data: MOVING.contains(&number) || MOVING_32.contains(&number) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn descriptors(text: &str) -> Option<Vec<i32>> {
+        parse(text).map(|call| call.descriptors)
+    }
+
     #[test]
     fn descriptors_are_those_of_the_call() {
         let splice = format!("{} 0x3 0x0 0x6 0x0 0x1 0x0 0x7fff8d4d4e68 0x7f69a5b27103\n", libc::SYS_splice);
-        assert_eq!(descriptors(&splice), [3, 6]);
+        assert_eq!(parse(&splice), Some(BlockedCall { descriptors: vec![3, 6], moves_data: true }));
         let write = format!("{} 0xffffffff00000005 0x1 0x1 0x0 0x0 0x0 0x1 0x2", libc::SYS_write);
-        assert_eq!(descriptors(&write), [5]);
-        let close = format!("{} 0xffffffffffffffff", libc::SYS_tee);
-        assert_eq!(descriptors(&close), [], "no descriptor");
-        for other in ["running", "-1 0x7ffd 0x7f00", "", "999999 0x1 0x2 0x3"] {
-            assert_eq!(descriptors(other), [], "{other}");
+        assert_eq!(parse(&write), Some(BlockedCall { descriptors: vec![5], moves_data: false }));
+        let none = format!("{} 0xffffffffffffffff", libc::SYS_tee);
+        assert_eq!(descriptors(&none), Some(vec![]), "no descriptor");
+        assert_eq!(descriptors("999999 0x1 0x2 0x3"), Some(vec![]), "another call");
+        let x32 = format!("{} 0x7 0x0 0x8", libc::SYS_splice | X32);
+        assert_eq!(descriptors(&x32), Some(vec![7, 8]));
+        for other in ["running", "-1 0x7ffd 0x7f00", ""] {
+            assert_eq!(parse(other), None, "{other}");
         }
     }
 
@@ -60,14 +104,14 @@ mod tests {
         use std::os::fd::AsRawFd;
         let (mut reader, writer) = std::io::pipe().expect("pipe");
         let number = reader.as_raw_fd();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid()).expect("it waits");
+            sender.send(rustix::thread::gettid()).expect("it waits");
             std::io::Read::read(&mut reader, &mut [0]).expect("read");
         });
-        let path = format!("/proc/self/task/{}/syscall", told.recv().expect("its id"));
+        let path = format!("/proc/self/task/{}/syscall", receiver.recv().expect("its id"));
         let begin = std::time::Instant::now();
-        while descriptors(&std::fs::read_to_string(&path).expect("it lives")) != [number] {
+        while descriptors(&std::fs::read_to_string(&path).expect("it lives")) != Some(vec![number]) {
             assert!(begin.elapsed().as_secs() < 10, "{}", std::fs::read_to_string(&path).expect("it lives"));
             std::thread::yield_now();
         }

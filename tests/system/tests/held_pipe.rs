@@ -68,7 +68,7 @@ fn killed_with(commands: &[&str], run: Option<&str>) {
     assert!(daemon.folder.exists(), "the daemon ended: nothing is tried here");
     node.spawn_daemon(&[]);
     wait_until("another daemon is ready", || node.daemon_log().matches("  INFO ready ").count() == 2);
-    assert!(node.daemon_log().contains("it kept a pipe of the daemon before locked"), "{}", node.daemon_log());
+    assert!(node.daemon_log().contains("it kept a pipe of the previous daemon locked"), "{}", node.daemon_log());
     node.pinion(&["exec", "other", "true"]).ok();
     // The container whose own program held a pipe ended with it, and no other.
     let running = node.pinion(&["ps"]).ok();

@@ -36,7 +36,7 @@ impl Lock {
     ///
     /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the folder, and the next daemon
     /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending. One that was
-    /// killed and cannot end is helped ([`Rescue`]).
+    /// killed and cannot end is rescued ([`Rescue`]).
     pub(crate) fn take(state_dir: &Path) -> Result<Self, Failure> {
         let path = state_dir.with_extension("lock");
         let wrong = |error: io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
@@ -53,7 +53,7 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let owner = owner(&mut file);
                     if begin.elapsed() > if lives(&owner) { ENDING } else { ENDED } {
-                        if begin.elapsed() > KILLED || !help_to_end(state_dir, &owner, &mut rescue) {
+                        if begin.elapsed() > KILLED || !rescue_round(state_dir, &owner, &mut rescue) {
                             return Err(taken(state_dir, &owner));
                         }
                         thread::sleep(RESCUE_PAUSE);
@@ -91,21 +91,28 @@ fn lives(owner: &str) -> bool {
     !owner.is_empty() && Path::new("/proc").join(owner).exists()
 }
 
-/// Ends processes of containers that keep a killed daemon from its end. False where it does not end.
-fn help_to_end(state_dir: &Path, owner: &str, rescue: &mut Option<Rescue>) -> bool {
-    let pid = || owner.parse().ok().and_then(Pid::from_raw);
-    if rescue.is_none() {
-        *rescue = pid().and_then(|pid| Rescue::of(state_dir, pid));
+/// Ends processes of containers that keep the previous daemon, which was killed, from its end. False where the owner is none that
+/// was killed.
+fn rescue_round(state_dir: &Path, owner: &str, rescue: &mut Option<Rescue>) -> bool {
+    let Some(pid) = owner.parse().ok().and_then(Pid::from_raw) else { return false };
+    if rescue.as_ref().is_none_or(|rescue| rescue.daemon() != pid || !rescue.is_needed()) {
+        *rescue = Rescue::of(state_dir, pid);
         if rescue.is_some() {
             tracing::warn!(
                 pid = owner,
-                "the daemon before was killed and does not end: looking for processes of containers that keep its pipes locked"
+                "the previous daemon was killed and does not end: looking for processes of containers that keep its pipes locked"
             );
         }
     }
     let Some(rescue) = rescue else { return false };
     for holder in rescue.round() {
-        tracing::warn!(pid = %holder.pid, container = holder.owner, call = holder.call, waits_in = holder.waits_in, "killed: it kept a pipe of the daemon before locked inside the kernel");
+        tracing::warn!(
+            pid = %holder.pid,
+            container = holder.owner,
+            call = holder.call,
+            waits_in = holder.waits_in,
+            "killed: it kept a pipe of the previous daemon locked inside the kernel"
+        );
     }
     true
 }

@@ -144,6 +144,7 @@ mod tests {
         assert!(refused.starts_with("2 calls on pipes") && refused.ends_with("this daemon keeps running"), "{refused}");
         let holder = pod::PipeHolder {
             pid: rustix::process::getpid(),
+            thread: 1,
             owner: "c0".into(),
             call: "275".into(),
             waits_in: "unix_stream_read_generic".into(),

@@ -40,8 +40,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let directory = engine.records.folder(Kind::Container, container.id());
-            let pipe =
-                container.pipe_calls.open(move || stdio::open_stdin(&directory).map(Some)).await.map_err(named)?;
+            let pipe = stdio::open_stdin(&directory, &container.pipe_calls).await.map_err(named)?;
             pipe.map(Input::pipe).transpose()?
         }
     };

@@ -121,24 +121,27 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
     let image = image.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
     })?;
-    let first = try_to_make(engine, sandbox, Arc::clone(&config), &image).await;
+    let mut namespace = None;
+    let first = create_once(engine, sandbox, Arc::clone(&config), &image, &mut namespace).await;
     // Nothing can be cloned into a PID namespace whose init ends, and that it ends is visible only then.
-    let shares_init = config.security.pid == PidMode::Pod && config.security.target.is_none();
-    if first.is_err() && shares_init && has_lost_init(engine, sandbox).await? {
-        return try_to_make(engine, sandbox, config, &image).await;
+    match (first, namespace) {
+        (Err(_), Some(namespace)) if has_lost_init(engine, sandbox, namespace).await => {
+            create_once(engine, sandbox, config, &image, &mut None).await
+        }
+        (first, _) => first,
     }
-    first
 }
 
-/// Makes a container, or leaves nothing.
-async fn try_to_make(
+/// Makes a container, or leaves nothing. `namespace` becomes the pod's PID namespace where the container was to join it.
+async fn create_once(
     engine: &Arc<Inner>,
     sandbox: &Arc<Sandbox>,
     config: Arc<ContainerConfig>,
     image: &Image,
+    namespace: &mut Option<u64>,
 ) -> Result<String, Error> {
     let (container, _alone, _making) = record(engine, sandbox, config, image)?;
-    match set_up(engine, sandbox, &container, image).await {
+    match set_up(engine, sandbox, &container, image, namespace).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => {
             engine.failures.container(&container, &error);
@@ -213,11 +216,15 @@ async fn set_up(
     sandbox: &Arc<Sandbox>,
     container: &Arc<Container>,
     image: &Image,
+    namespace: &mut Option<u64>,
 ) -> Result<(), Error> {
     if let Some((began, ended)) = engine.pulls.of(&container.metadata.image_id) {
         container.part("pull the image".into(), began, ended, "");
     }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
+    let is_shared = container.config().security.target.is_none();
+    *namespace =
+        pid.as_ref().filter(|_| is_shared).and_then(|file| rustix::fs::fstat(file).ok()).map(|stat| stat.st_ino);
     container.stage("open volumes and log, prepare the root");
     // Both may wait for disks, each for its own, and neither takes a place.
     let outside = OutsideFiles::open(engine, container).instrument(debug_span!("volumes"));

@@ -69,22 +69,19 @@ impl Stdio {
         }
         for (name, _, monitor) in OUTPUTS {
             let path = directory.join(name);
-            let open = {
-                let path = path.clone();
-                move || match attempts::repeat(|| Ok(open_once(&path, OFlags::RDONLY | OFlags::NONBLOCK)?)) {
-                    // A container that could have none.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                    opened => opened.map(Some).map_err(failed("open a FIFO")),
-                }
+            let open = |path: &Path| match attempts::repeat(|| Ok(open_once(path, OFlags::RDONLY | OFlags::NONBLOCK)?))
+            {
+                // A container that could have none.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                opened => opened.map(Some).map_err(failed("open a FIFO")),
             };
-            match calls.open(open).await {
+            match calls.open(&path, open).await {
                 Ok(pipe) => pipe.and_then(SharedPipe::into_file).into_iter().for_each(|file| files.push(monitor, file)),
                 Err(error) => tracing::warn!("{}: its output is lost: {error}", path.display()),
             }
         }
         if config.stdin && !config.stdin_once {
-            let directory = directory.to_owned();
-            let pipe = calls.open(move || open_stdin(&directory).map(Some)).await;
+            let pipe = open_stdin(directory, calls).await;
             pipe.ok()
                 .flatten()
                 .and_then(SharedPipe::into_file)
@@ -102,8 +99,9 @@ impl Stdio {
 }
 
 /// A client's write end of a container's input. Fails when nobody reads any more.
-pub(crate) fn open_stdin(directory: &Path) -> Result<OwnedFd, Error> {
-    open(&directory.join(STDIN), OFlags::WRONLY | OFlags::NONBLOCK)
+pub(crate) async fn open_stdin(directory: &Path, calls: &Arc<PipeCalls>) -> Result<Option<SharedPipe>, Error> {
+    let open = |path: &Path| open(path, OFlags::WRONLY | OFlags::NONBLOCK).map(Some);
+    calls.open(&directory.join(STDIN), open).await
 }
 
 fn make_fifo(path: &Path) -> Result<(), Error> {

@@ -11,79 +11,113 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 
-use super::{Holder, Thread, holders, owner, pipes_of, threads};
+use super::{
+    Holder,
+    examine::{Doubt, Finding, Ids, examine},
+    pipes_of,
+};
 use crate::process;
 
-/// A worker of io_uring(7) that waits so long in one place of the kernel is taken for a holder: what it does is not visible.
-const WORKER: Duration = Duration::from_secs(2);
-/// Ends what keeps a daemon from its end, in rounds.
+/// A thread that is in one call on a pipe of the daemon for so long, and waits for something else, keeps it locked.
+const CERTAIN: Duration = Duration::from_millis(500);
+/// A thread whose call moves data is in it for so long.
+const HIDDEN: Duration = Duration::from_secs(2);
+/// Only then what is hidden is taken for a holder: the daemon does not end although every visible holder was killed.
+const ESCALATION: Duration = Duration::from_secs(5);
+
+/// Ends what keeps a daemon from its end, in rounds. Processes are killed that are seen in one call on a pipe of the daemon for half
+/// a second; if the daemon has not ended 5 s later, also those that are in one call that moves data, or in one operation of
+/// io_uring(7), for 2 s, whatever files it is about: a process may close a descriptor that its call uses.
 pub struct Rescue {
     state_dir: PathBuf,
     daemon: Pid,
-    /// Workers that wait, and since when they were seen to.
-    workers: HashMap<Holder, Instant>,
+    start_time: u64,
+    begin: Instant,
+    /// Threads that wait, and since when they were seen to.
+    waiting: HashMap<Holder, Instant>,
+    killed: HashSet<Holder>,
 }
 
 impl Rescue {
-    /// `None` where this process does not end: only one that was killed, or exits, is helped.
+    /// `None` where this process does not end: only one that was killed, or exits, is rescued.
     pub fn of(state_dir: &Path, daemon: Pid) -> Option<Self> {
-        is_ending(daemon).then(|| Self { state_dir: state_dir.to_owned(), daemon, workers: HashMap::new() })
+        let (state_dir, start_time) = (state_dir.to_owned(), process::start_time(number(daemon))?);
+        let (begin, waiting, killed) = (Instant::now(), HashMap::new(), HashSet::new());
+        let rescue = Self { state_dir, daemon, start_time, begin, waiting, killed };
+        rescue.is_needed().then_some(rescue)
     }
 
-    /// Looks once, kills with SIGKILL the processes of containers that keep pipes of the daemon locked, and returns them. Requires
-    /// `CAP_SYS_PTRACE` and `CAP_KILL`; does nothing without. Takes some 50 µs for each process of the machine.
+    /// The daemon.
+    pub fn daemon(&self) -> Pid {
+        self.daemon
+    }
+
+    /// Whether that daemon is there, and runs none of its program again.
+    pub fn is_needed(&self) -> bool {
+        let pid = number(self.daemon);
+        process::start_time(pid) == Some(self.start_time) && (process::is_ending(pid) || process::is_killed(pid))
+    }
+
+    /// Looks once, and returns the processes of containers that it killed. Requires `CAP_SYS_PTRACE` and `CAP_KILL`; does nothing
+    /// without.
     pub fn round(&mut self) -> Vec<Holder> {
-        let threads = threads(&self.state_dir, &pipes_of(&self.state_dir, self.daemon));
-        let workers = self.blocked_workers(&threads);
-        let mut ended: Vec<Holder> = holders(&threads).cloned().chain(workers).collect();
-        ended.retain(|holder| kill(holder).is_ok());
-        ended
+        let findings = examine(&self.state_dir, &pipes_of(&self.state_dir, self.daemon));
+        let escalated = self.begin.elapsed() >= ESCALATION;
+        let (mut waiting, mut killed) = (HashMap::new(), Vec::new());
+        for Finding { holder, doubt } in findings {
+            let since = self.waiting.get(&holder).copied().unwrap_or_else(Instant::now);
+            let is_holder = match doubt {
+                Doubt::None => since.elapsed() >= CERTAIN,
+                Doubt::Hidden => escalated && since.elapsed() >= HIDDEN,
+            };
+            // One that cannot end yet, as it waits for another, is returned once.
+            if is_holder && self.kill(&holder).is_ok() && self.killed.insert(holder.clone()) {
+                killed.push(holder.clone());
+            }
+            waiting.insert(holder, since);
+        }
+        self.waiting = waiting;
+        killed
     }
 
-    fn blocked_workers(&mut self, threads: &[Thread]) -> Vec<Holder> {
-        let now = Instant::now();
-        let waiting = threads.iter().filter(|thread| thread.is_worker && thread.touches);
-        let waiting: HashMap<Holder, Instant> =
-            waiting.map(|thread| (thread.holder.clone(), *self.workers.get(&thread.holder).unwrap_or(&now))).collect();
-        self.workers = waiting;
-        self.workers.iter().filter(|(_, since)| since.elapsed() >= WORKER).map(|(holder, _)| holder.clone()).collect()
+    fn kill(&self, holder: &Holder) -> Result<(), Errno> {
+        let pidfd = pidfd_open(holder.pid, PidfdFlags::empty())?;
+        // Its number may belong to another process since it was seen, and the daemon may have ended.
+        let owner = Ids::of(&self.state_dir).owner(holder.pid);
+        if owner.as_ref() != Some(&holder.owner) || !self.is_needed() {
+            return Err(Errno::SRCH);
+        }
+        pidfd_send_signal(pidfd, Signal::KILL)
     }
 }
 
-fn kill(holder: &Holder) -> Result<(), Errno> {
-    let pidfd = pidfd_open(holder.pid, PidfdFlags::empty())?;
-    // Its number may belong to another process since it was seen.
-    let process = PathBuf::from(format!("/proc/{}", holder.pid));
-    owner(&process, &HashSet::from([holder.owner.clone()])).ok_or(Errno::SRCH)?;
-    pidfd_send_signal(pidfd, Signal::KILL)
-}
-
-/// Whether a process runs none of its program again. One that is gone is none.
-fn is_ending(process: Pid) -> bool {
-    let pid = process.as_raw_nonzero().get().unsigned_abs();
-    process::start_time(pid).is_some() && (process::is_ending(pid) || process::is_killed(pid))
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_process_that_ended_is_ending_and_one_that_runs_is_not() {
-        assert!(!is_ending(rustix::process::getpid()));
-        let mut child = std::process::Command::new("true").spawn().expect("spawn");
-        let pid = Pid::from_child(&child);
-        let begin = Instant::now();
-        while !is_ending(pid) {
-            assert!(begin.elapsed().as_secs() < 10, "it ends");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        child.wait().expect("wait");
-        assert!(!is_ending(pid), "nothing is known of what is gone");
+    fn rescue(pid: Pid) -> Option<Rescue> {
+        Rescue::of(Path::new("/nothing"), pid)
     }
 
     #[test]
-    fn a_process_that_runs_is_not_helped() {
-        assert!(Rescue::of(Path::new("/nothing"), rustix::process::getpid()).is_none());
+    fn a_process_that_ended_is_rescued_until_it_is_gone_and_one_that_runs_is_not() {
+        assert!(rescue(rustix::process::getpid()).is_none());
+        let mut child = std::process::Command::new("true").spawn().expect("spawn");
+        let pid = Pid::from_child(&child);
+        let begin = Instant::now();
+        let mut begun = rescue(pid);
+        while begun.is_none() {
+            assert!(begin.elapsed().as_secs() < 10, "it ends");
+            std::thread::sleep(Duration::from_millis(1));
+            begun = rescue(pid);
+        }
+        assert!(begun.as_ref().is_some_and(Rescue::is_needed));
+        child.wait().expect("wait");
+        assert!(!begun.expect("begun").is_needed(), "nothing is known of a process that is gone");
+        assert!(rescue(pid).is_none());
     }
 }

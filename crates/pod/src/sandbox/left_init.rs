@@ -1,7 +1,7 @@
 //! A pod's init that runs and that nobody holds: its monitor died before it told of it, or with the daemon. Containers may
 //! be in its PID namespace, so it is taken over, not ended.
 
-use std::{fs, sync::Arc};
+use std::{fs, io, sync::Arc};
 
 use cgroup::{Group, GroupPath};
 use monitor_api::{Attachments, HoldingState, Role};
@@ -46,20 +46,31 @@ pub(super) async fn take_over(engine: &Arc<Inner>, sandbox: &Sandbox) -> Result<
     }
 }
 
+/// An error does not mean absence: containers may be in the namespace of an init that could not be looked at.
 fn find(engine: &Inner, group: &str) -> Result<Option<Left>, Error> {
     let path = GroupPath::parse(group).map_err(failed(format_args!("open cgroup {group}")))?;
-    let Ok(group) = Group::open(&engine.trees, &path) else { return Ok(None) };
+    let group = match Group::open(&engine.trees, &path) {
+        Err(cgroup::Error::Missing { .. }) => return Ok(None),
+        opened => opened.map_err(failed(format_args!("open cgroup {group}")))?,
+    };
     let pids = group.pids().map_err(failed(format_args!("list cgroup {}", path.as_str())))?;
-    Ok(pids.into_iter().find_map(|pid| left(u32::try_from(pid).ok()?)))
+    for pid in pids.into_iter().filter_map(|pid| u32::try_from(pid).ok()) {
+        if let Some(left) = left(pid).map_err(failed(format_args!("look at process {pid}")))? {
+            return Ok(Some(left));
+        }
+    }
+    Ok(None)
 }
 
-fn left(pid: u32) -> Option<Left> {
-    let start_time = process::start_time(pid)?;
+fn left(pid: u32) -> io::Result<Option<Left>> {
+    let Some(start_time) = process::known_start_time(pid)? else { return Ok(None) };
     let file = format!("/proc/{pid}/ns/pid");
-    let namespace = rustix::fs::open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    if fs::read(format!("/proc/{pid}/cmdline")).ok()? != COMMAND {
-        return None;
+    let opened = rustix::fs::open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Some(namespace) = process::unless_gone(opened.map_err(Into::into))? else { return Ok(None) };
+    if process::unless_gone(fs::read(format!("/proc/{pid}/cmdline")))?.is_none_or(|line| line != COMMAND) {
+        return Ok(None);
     }
     // Asked last: all of the above was of this very process.
-    Some(Left { pid, start_time, pidfd: process::find(pid, start_time)?, namespace })
+    let pidfd = process::look_for(pid, start_time)?;
+    Ok(pidfd.map(|pidfd| Left { pid, start_time, pidfd, namespace }))
 }

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{PidMode, Sandbox, SandboxConfig, SharedMode, files, left_init};
-use crate::{Error, engine::Inner, error::failed, process};
+use crate::{Error, ErrorKind, engine::Inner, error::failed, process};
 
 /// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
 pub(crate) const SHM: &str = "shm";
@@ -218,11 +218,15 @@ pub(crate) async fn forget_ended_init(
     engine.monitor.delete(sandbox.id()).await
 }
 
-/// Whether the PID namespace that containers of this pod were made in is no more, because its init has ended.
-pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox) -> Result<bool, Error> {
+/// Whether this PID namespace, by its inode number, is the pod's no longer, because its init has ended. False where that is not known.
+pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox, namespace: u64) -> bool {
     let mut held = sandbox.pid.lock().await;
-    forget_ended_init(engine, sandbox, &mut held).await?;
-    Ok(held.is_none())
+    if let Err(error) = forget_ended_init(engine, sandbox, &mut held).await {
+        tracing::warn!("remove the init of pod {}: {error}", sandbox.id());
+        return false;
+    }
+    let current = held.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
+    current.is_none_or(|stat| stat.st_ino != namespace)
 }
 
 /// Whether the init that is in custody has ended; one that is about to is waited for.
@@ -261,15 +265,23 @@ pub(super) fn init_group(engine: &Inner, sandbox: &Sandbox) -> String {
 
 async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
+    let _turn = engine.lanes.clone_turn().await?;
+    let started = match request_init(engine, sandbox).await {
+        // One that was begun for a request whose answer was lost, and that was ended since: nothing is in its PID namespace.
+        Err(error) if error.kind == ErrorKind::AlreadyExists => match engine.monitor.delete(sandbox.id()).await {
+            Ok(()) => request_init(engine, sandbox).await,
+            Err(error) => Err(error),
+        },
+        started => started,
+    };
+    started.map_err(|e| e.during(format_args!("start the init of pod {}", sandbox.id())))
+}
+
+async fn request_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error> {
     let mut namespaces = Vec::new();
     for (kind, shared) in KINDS {
         namespaces.extend(shared.file(engine, sandbox)?.map(|file| (kind, file)));
     }
-    let cgroup = init_group(engine, sandbox);
-    let _turn = engine.lanes.clone_turn().await?;
-    engine
-        .monitor
-        .pod_init(sandbox.id(), cgroup, sandbox.config().user_namespace.clone(), namespaces)
-        .await
-        .map_err(|e| e.during(format_args!("start the init of pod {}", sandbox.id())))
+    let user = sandbox.config().user_namespace.clone();
+    engine.monitor.pod_init(sandbox.id(), init_group(engine, sandbox), user, namespaces).await
 }

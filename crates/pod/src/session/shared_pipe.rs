@@ -19,6 +19,7 @@ mod writer;
 use std::{
     collections::VecDeque,
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -28,7 +29,7 @@ use rustix::fd::OwnedFd;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::pipe_record::{PipeFile, PipeRecord};
-use crate::{Error, error::failed};
+use crate::{Error, engine::blocking, error::failed, pipe_holders};
 use reader::Ahead;
 pub(crate) use reader::PipeReader;
 pub(crate) use writer::PipeWriter;
@@ -37,8 +38,10 @@ pub(crate) use writer::PipeWriter;
 const BLOCKED: Duration = Duration::from_millis(100);
 /// As many blocked calls has a container that is refused further commands.
 const BLOCKED_MAX: usize = 8;
-/// How long an open of a FIFO is waited for.
+/// How long an open of a FIFO is waited for before it is looked who keeps it locked.
 const OPEN: Duration = Duration::from_secs(2);
+/// How long an open of a FIFO is waited for that nobody keeps locked.
+const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// Calls on the pipes of one container that did not return yet.
 #[derive(Default)]
@@ -87,25 +90,41 @@ impl PipeCalls {
         )))
     }
 
-    /// Opens a FIFO that processes of the container may have open, within [`OPEN`]; `None` where `open` finds none.
+    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after [`OPEN`] where one of
+    /// them keeps it locked, else after [`OPEN_MAX`]: a machine that is slow loses no output.
     pub(crate) async fn open(
         self: &Arc<Self>,
-        open: impl FnOnce() -> Result<Option<OwnedFd>, Error> + Send + 'static,
+        fifo: &Path,
+        open: impl FnOnce(&Path) -> Result<Option<OwnedFd>, Error> + Send + 'static,
     ) -> Result<Option<SharedPipe>, Error> {
-        let calls = Arc::clone(self);
-        let (opened, open_done) = oneshot::channel();
+        let (calls, path) = (Arc::clone(self), fifo.to_owned());
+        let (opened, mut open_done) = oneshot::channel();
         threads::run(move || {
-            let pipe = calls.during(open).map(|file| file.map(|file| SharedPipe::new(file, &calls)));
+            let pipe = calls.during(|| open(&path)).map(|file| file.map(|file| SharedPipe::new(file, &calls)));
             // A caller that has gone leaves the pipe to be closed.
             let _ = opened.send(pipe);
         });
-        match timeout(OPEN, open_done).await {
-            Ok(Ok(pipe)) => pipe,
-            Ok(Err(_)) => Err(Error::internal("open a FIFO: its thread ended")),
-            Err(_) => Err(Error::state(
-                "open a FIFO: it is held inside the kernel by a process of the container (splice(2)); end it or stop the \
-                 container",
-            )),
+        let begin = Instant::now();
+        loop {
+            match timeout(OPEN, &mut open_done).await {
+                Ok(Ok(pipe)) => return pipe,
+                Ok(Err(_)) => return Err(Error::internal("open a FIFO: its thread ended")),
+                Err(_) => {
+                    let fifo = fifo.to_owned();
+                    if blocking(move || Ok(pipe_holders::is_held(&fifo))).await? {
+                        return Err(Error::state(
+                            "open a FIFO: it is held inside the kernel by a process of the container (splice(2)); end it or \
+                             stop the container",
+                        ));
+                    }
+                }
+            }
+            if begin.elapsed() >= OPEN_MAX {
+                return Err(Error::state(format!(
+                    "open a FIFO: no answer from the kernel for {} s",
+                    OPEN_MAX.as_secs()
+                )));
+            }
         }
     }
 }
