@@ -31,7 +31,7 @@ fn volume(path: &Path) -> Volume {
 
 /// A mount whose server never answers; what waits for it fails when the file is closed.
 fn hung_mount(point: &Path) -> File {
-    fs::create_dir(point).expect("a mount point");
+    fs::create_dir_all(point).expect("a mount point");
     let server = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
     let options = CString::new(options).expect("text");
@@ -75,6 +75,48 @@ fn a_volume_whose_server_is_gone_holds_up_no_other_pod() {
         }
         unmount(&point, UnmountFlags::DETACH).expect("unmount");
         node.nothing_is_left(engine).await;
+    });
+}
+
+/// An engine that finds no monitor opens the logs; here the file system of one does not answer until the third one is there.
+#[test]
+fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
+    const NAME: &str = "a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon";
+    on_a_node(NAME, |node| async move {
+        if std::env::var_os("PINION_CRASH_AT").is_some() {
+            // The second daemon ends while it waits for the log.
+            let engine = node.open().await;
+            let id = engine.containers()[0].id.clone();
+            assert_eq!(exec(&engine, &id, "echo alive").await, "alive\n");
+            std::process::exit(0);
+        }
+        let engine = node.open_with_image().await;
+        let mut config = node.sandbox("web");
+        let logs = node.dir.join("hung");
+        fs::create_dir(&logs).expect("directory");
+        config.log_directory = Some(logs.clone());
+        let pod = engine.run_sandbox(config).await.expect("run");
+        let id = node
+            .run(&engine, &pod, script("c", "while [ ! -e /tmp/stop ]; do echo line; sleep 0.01; done; echo end"))
+            .await;
+        let log = logs.join("c.log");
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        eventually("it is logged", || text().contains("line"));
+        let monitor = engine.status().await.info.get("monitor").and_then(|monitor| monitor["pid"].as_i64());
+        drop(engine);
+        shell(&format!("kill -9 {}", monitor.expect("pid")));
+        let server = hung_mount(&logs);
+        assert!(!node.crash(NAME, "nowhere"), "the second daemon ends by itself");
+        let third = node.open().await;
+        assert_eq!(exec(&third, &id, "echo alive").await, "alive\n");
+        drop(server);
+        unmount(&logs, UnmountFlags::DETACH).expect("unmount");
+        let before = text().len();
+        eventually("its log is continued", || text().len() > before);
+        exec(&third, &id, "touch /tmp/stop").await;
+        assert_eq!(end(&third, &id).await, Some(0));
+        eventually("the end is logged", || text().trim_end().ends_with(" end"));
+        node.nothing_is_left(third).await;
     });
 }
 

@@ -106,7 +106,17 @@ async fn restore(
     let restored = match (record.phase, holding) {
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
-        (_, Some(holding)) => as_held(engine, container, holding),
+        (_, Some(holding)) => {
+            let is_running = matches!(holding.state, HoldingState::Running);
+            // Whoever handed it over died before its log's file system answered.
+            if is_running
+                && container.metadata.log_path.is_some()
+                && !engine.monitor.custody().has(container.id(), Role::Log)
+            {
+                offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+            }
+            as_held(engine, container, holding)
+        }
         (_, None) => alone(engine, container).await,
     };
     restored.map(|()| None)
@@ -137,13 +147,34 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
     })
 }
 
-/// Hands a log to the monitor whose file system did not answer at once.
+/// Hands a log to the monitor whose file system did not answer at once, as soon as it does. Until then the output of the container
+/// stays in its FIFOs.
 async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
-    let Some(engine) = engine.upgrade() else { return };
-    let Ok(Some(log)) = outside_files::open_log(&engine, &container).await else { return };
-    match engine.monitor.reopen_log(container.id(), log).await {
-        Ok(()) => tracing::info!(container = container.id(), "its log's file system answers again"),
-        Err(error) => tracing::warn!(container = container.id(), "continue its log: {error}"),
+    const PAUSE: Duration = Duration::from_secs(1);
+    const PAUSE_MAX: Duration = Duration::from_secs(30);
+    let mut pause = PAUSE;
+    loop {
+        let Some(engine) = engine.upgrade() else { return };
+        let continued = match outside_files::open_log(&engine, &container).await {
+            Ok(Some(log)) => engine.monitor.reopen_log(container.id(), log).await,
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        match continued {
+            Ok(()) => {
+                return tracing::info!(
+                    container = container.id(),
+                    "the log is continued: its file system answers again"
+                );
+            }
+            Err(_) if !container.is_running() => return,
+            Err(error) => {
+                tracing::warn!(container = container.id(), "continue the log, again in {} s: {error}", pause.as_secs())
+            }
+        }
+        drop(engine);
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
     }
 }
 
@@ -226,15 +257,14 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
     let mut files = stdio::Stdio::again(&folder, container.config(), &container.pipe_calls).await;
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
+    let mut continues_later = false;
     match log_again(engine, container).await {
         Ok(Some(log)) => files.push(Role::Log, log),
         Ok(None) => {}
         // What it can have done itself must not end it: only its log does not go on.
         Err(error) => {
             tracing::warn!(container = container.id(), "{error}");
-            if error.kind == ErrorKind::DeadlineExceeded {
-                offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
-            }
+            continues_later = error.kind == ErrorKind::DeadlineExceeded;
         }
     }
     let spec = container.spec(&engine.records).ok();
@@ -249,5 +279,9 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         log: LogOptions { line_max: engine.config.log_line_max },
         state: HoldingState::Running,
     };
-    engine.monitor.adopt(Held::new(holding, files)).await
+    engine.monitor.adopt(Held::new(holding, files)).await?;
+    if continues_later {
+        offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
+    }
+    Ok(())
 }
