@@ -222,11 +222,14 @@ pub struct Create {
 pub struct LogOptions {
     /// Longest piece of a line in bytes; a longer line is written as several `P` entries.
     pub line_max: u32,
+    /// No log is attached yet, since its file system does not answer: output is not moved before `ReopenLog` brings one.
+    #[serde(default)]
+    pub awaited: bool,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { line_max: 16 * 1024 }
+        Self { line_max: 16 * 1024, awaited: false }
     }
 }
 

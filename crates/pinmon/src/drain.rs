@@ -68,8 +68,9 @@ impl Monitor {
         }
         child.output.end(if alone || late { End::Final } else { End::Ended });
         let (since, place) = (clock::monotonic().saturating_sub(child.output.ended_at), child.output.place);
+        let awaits_log = child.output.awaits_log;
         self.hand_over(serial);
-        if since >= SLOW || (since >= HANGS && self.writers.is_stuck(place)) {
+        if since >= SLOW || (since >= HANGS && (awaits_log || self.writers.is_stuck(place))) {
             return self.report_exit(serial);
         }
         self.timers.after(DRAIN, Timer::Drain(serial));

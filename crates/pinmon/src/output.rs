@@ -101,6 +101,8 @@ pub(crate) struct Output {
     pub(crate) reopens: Vec<Asked>,
     /// It waits in its writer's queue.
     pub(crate) queued: bool,
+    /// Nothing is moved before it has a log: output stays in its FIFOs.
+    pub(crate) awaits_log: bool,
     sent: Sent,
 }
 
@@ -163,7 +165,11 @@ impl Output {
         if !self.is_open() {
             return;
         }
-        self.log = Some(held(file));
+        let log = held(file);
+        if std::mem::take(&mut self.awaits_log) && self.recover.is_empty() {
+            self.place.device = device(&log);
+        }
+        self.log = Some(log);
         self.sent.log = false;
     }
 

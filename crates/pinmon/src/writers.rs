@@ -144,7 +144,7 @@ impl Monitor {
     pub(crate) fn hand_over(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;
-        let Some((_, output)) = find(containers, orphans, serial).filter(|(_, o)| o.is_open()) else {
+        let Some((_, output)) = find(containers, orphans, serial).filter(|(_, o)| o.is_open() && !o.awaits_log) else {
             return;
         };
         if !output.recover.is_empty() && output.place.apart.is_none() {

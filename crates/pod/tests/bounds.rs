@@ -97,7 +97,11 @@ fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
         config.log_directory = Some(logs.clone());
         let pod = engine.run_sandbox(config).await.expect("run");
         let id = node
-            .run(&engine, &pod, script("c", "while [ ! -e /tmp/stop ]; do echo line; sleep 0.01; done; echo end"))
+            .run(
+                &engine,
+                &pod,
+                script("c", "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo end"),
+            )
             .await;
         let log = logs.join("c.log");
         let text = || fs::read_to_string(&log).unwrap_or_default();
@@ -116,6 +120,9 @@ fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
         exec(&third, &id, "touch /tmp/stop").await;
         assert_eq!(end(&third, &id).await, Some(0));
         eventually("the end is logged", || text().trim_end().ends_with(" end"));
+        let text = text();
+        let numbers = text.lines().filter_map(|line| line.rsplit_once("line ")?.1.parse::<usize>().ok());
+        assert!(numbers.eq(1..text.lines().count()), "each line is logged once: {text}");
         node.nothing_is_left(third).await;
     });
 }

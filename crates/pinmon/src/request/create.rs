@@ -160,6 +160,7 @@ pub(super) fn output(log: LogOptions, attachments: &mut Attachments, closing: &C
             output.add(kind, fd, closing)?;
         }
     }
+    output.awaits_log = log.awaited && output.log.is_none();
     Ok(output)
 }
 

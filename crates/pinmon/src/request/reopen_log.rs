@@ -19,9 +19,14 @@ impl Monitor {
             .ok_or_else(|| invalid(format!("reopen log of container {id}: no Log descriptor is attached")))?;
         let serial = self.find(id).ok_or_else(|| no_container("reopen log of", id))?;
         let Some(child) = self.containers.get_mut(&serial) else { return Err(no_container("reopen log of", id)) };
+        let was_awaited = std::mem::take(&mut child.log.awaited);
         child.output.reopen(file);
         child.output.reopens.push(asked);
-        if child.output.is_open() {
+        if was_awaited {
+            // There is no batch that ends in another file.
+            self.hand_over(serial);
+            self.reopened(serial);
+        } else if child.output.is_open() {
             self.timers.after(PATIENCE, Timer::Reopen(serial));
             self.hand_over(serial);
         } else {

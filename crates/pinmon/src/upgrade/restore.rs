@@ -241,6 +241,7 @@ fn child(
     };
     let closing = monitor.terminals.closing.of(&saved.sandbox);
     let mut output = output(saved.output, &closing, from, saved.serial)?;
+    output.awaits_log = saved.log.awaited && output.log.is_none();
     match stage {
         Stage::Draining(_) => {
             output.end(End::Ended);

@@ -266,7 +266,7 @@ async fn set_up(
         container: container.id().to_owned(),
         sandbox: sandbox.id().to_owned(),
         spec,
-        log: LogOptions { line_max: engine.config.log_line_max },
+        log: LogOptions { line_max: engine.config.log_line_max, awaited: false },
         bundle,
     };
     let turn = engine.lanes.clone_turn().await?;

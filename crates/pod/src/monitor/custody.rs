@@ -216,11 +216,6 @@ impl Custody {
         self.lock().objects.contains_key(id)
     }
 
-    /// Whether an object is held together with a file of this role.
-    pub(crate) fn has(&self, id: &str, role: Role) -> bool {
-        self.lock().objects.get(id).is_some_and(|held| held.files.iter().any(|(held, _)| *held == role))
-    }
-
     /// Pid and start time of an object in this state.
     pub(crate) fn process(&self, id: &str, state: &HoldingState) -> Option<(u32, u64)> {
         let contents = self.lock();

@@ -107,12 +107,8 @@ async fn restore(
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => {
-            let is_running = matches!(holding.state, HoldingState::Running);
             // Whoever handed it over died before its log's file system answered.
-            if is_running
-                && container.metadata.log_path.is_some()
-                && !engine.monitor.custody().has(container.id(), Role::Log)
-            {
+            if holding.log.awaited {
                 offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
             }
             as_held(engine, container, holding)
@@ -167,7 +163,7 @@ async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
                     "the log is continued: its file system answers again"
                 );
             }
-            Err(_) if !container.is_running() => return,
+            Err(_) if !engine.monitor.custody().holds(container.id()) => return,
             Err(error) => {
                 tracing::warn!(container = container.id(), "continue the log, again in {} s: {error}", pause.as_secs())
             }
@@ -276,7 +272,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         cgroup: container.metadata.cgroup.clone(),
         pid: record.pid,
         start_time: record.start_time,
-        log: LogOptions { line_max: engine.config.log_line_max },
+        log: LogOptions { line_max: engine.config.log_line_max, awaited: continues_later },
         state: HoldingState::Running,
     };
     engine.monitor.adopt(Held::new(holding, files)).await?;
