@@ -65,9 +65,16 @@ pub(crate) struct Devices {
 
 impl Devices {
     pub(crate) fn parse(entries: &[oci::Device], bind_dev: bool) -> Result<Self, Error> {
-        // Engines list every device of the host for a privileged container; but its ptmx is always that of its own devpts.
-        let wanted = entries.iter().filter(|entry| entry.path != "/dev/ptmx");
-        Ok(Self { spec: wanted.map(Device::parse).collect::<Result<_, _>>()?, none: bind_dev })
+        let mut spec: Vec<Device> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let device = Device::parse(entry)?;
+            // Engines list every device of the host for a privileged container; but its ptmx is always that of its own
+            // devpts. Of two with the same path the first is made, as with runc and crun.
+            if device.path().as_c_str() != c"/dev/ptmx" && !spec.iter().any(|other| other.is_at(&device)) {
+                spec.push(device);
+            }
+        }
+        Ok(Self { spec, none: bind_dev })
     }
 
     /// In the child, inside the root, with an empty umask. `gathered`: what to bind in place of making nodes.
@@ -90,8 +97,9 @@ impl Devices {
             make_node(dev.as_fd(), name, (FileType::CharacterDevice, mode, makedev(major, minor)))
                 .during(|| format!("create device /dev/{}", name.to_string_lossy()))?;
         }
-        make_symlinks(dev.as_fd())?;
+        // Before the symlinks, whose places the spec may have given to devices.
         self.spec.iter().try_for_each(|device| device.make(root, dev.as_fd()))?;
+        make_symlinks(dev.as_fd())?;
         descriptors::leave(dev);
         Ok(())
     }
@@ -211,6 +219,10 @@ impl Device {
             other.as_fd()
         };
         self.make_in(folder)
+    }
+
+    fn is_at(&self, other: &Self) -> bool {
+        self.folder == other.folder && self.name == other.name
     }
 
     fn path(&self) -> CString {

@@ -31,7 +31,15 @@ pub(crate) struct Masks {
 impl Masks {
     pub(crate) fn parse(linux: &oci::Linux) -> Result<Self, Error> {
         let parse = |field: &str, paths: &[String]| -> Result<Vec<CString>, Error> {
-            paths.iter().map(|path| inner_path(field, path)).collect()
+            let mut parsed = Vec::with_capacity(paths.len());
+            for path in paths {
+                let path = inner_path(field, path)?;
+                // What is there twice is covered once.
+                if !parsed.contains(&path) {
+                    parsed.push(path);
+                }
+            }
+            Ok(parsed)
         };
         Ok(Self {
             masked: parse("linux.maskedPaths", &linux.masked_paths)?,

@@ -12,7 +12,8 @@ pub(crate) fn c_string(field: &str, text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::invalid(format!("{field}: {text:?} has a NUL byte")))
 }
 
-/// An absolute path in the container: no NUL, bounded; `.` and empty parts dropped, `..` refused.
+/// An absolute path in the container: no NUL, bounded; `.` and empty parts dropped, and each `..` with the part before it, as
+/// runc does. At the root `..` is the root.
 pub(crate) fn inner_path(field: &str, path: &str) -> Result<CString, Error> {
     let wrong = |why: &str| Err(Error::invalid(format!("{field}: {path:?} {why}")));
     if !path.starts_with('/') {
@@ -21,11 +22,12 @@ pub(crate) fn inner_path(field: &str, path: &str) -> Result<CString, Error> {
     if path.len() >= PATH_MAX {
         return wrong("is longer than 4095 bytes");
     }
-    if path.split('/').any(|part| part == "..") {
-        return wrong("has a `..`");
-    }
     let mut clean = String::with_capacity(path.len());
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            clean.truncate(clean.rfind('/').unwrap_or(0));
+            continue;
+        }
         clean.push('/');
         clean.push_str(part);
     }
@@ -53,6 +55,15 @@ pub(crate) fn number_list(field: &str, list: &str, bound: usize) -> Result<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_stay_below_the_root() {
+        for (path, clean) in
+            [("/a/../../b", "/b"), ("/..", "/"), ("/a/b/..//./c/", "/a/c"), ("/a/..", "/"), ("/...", "/...")]
+        {
+            assert_eq!(inner_path("f", path).unwrap().to_str(), Ok(clean), "{path}");
+        }
+    }
 
     #[test]
     fn lists_of_numbers() {
