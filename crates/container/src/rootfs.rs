@@ -104,15 +104,30 @@ impl Root {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::SHARED)
     }
 
-    /// The root as a detached mount that can be pivoted into.
+    /// The root as a detached mount that can be pivoted into. What the host has mounted below it are slaves, never peers: what
+    /// the container mounts there is its own. The root itself is one where the spec says `slave`: the host's later mounts below
+    /// the root's directory then arrive in the container. Otherwise it is private (config-linux.md, "Rootfs Mount
+    /// Propagation": a shared root belongs to a new peer group).
     pub(crate) fn take(&self) -> Result<OwnedFd, Error> {
         let tree = match &self.source {
             Source::Mount(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the root's descriptor")?,
             Source::Path(path) => clone(path)?,
         };
-        let private = MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..Default::default() };
-        private.apply(&tree, false).during(|| "make the root mount private")?;
+        let slave = MountAttributes { propagation: Some(MountPropagationFlags::DOWNSTREAM), ..Default::default() };
+        // A mount that the caller made and gave is of no peer group.
+        if self.path.is_some() {
+            slave.apply(&tree, true).during(|| "make the mounts of the root slaves of the host's")?;
+        }
+        if !self.is_slave() {
+            let private = MountAttributes { propagation: Some(MountPropagationFlags::PRIVATE), ..slave };
+            private.apply(&tree, false).during(|| "make the root mount private")?;
+        }
         Ok(tree)
+    }
+
+    /// Whether the host's later mounts below the root are to arrive in the container.
+    fn is_slave(&self) -> bool {
+        self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::DOWNSTREAM)
     }
 
     /// Attaches the root where the host has it, for hooks that look for it there: at its own path, or, of a root without
@@ -135,7 +150,8 @@ impl Root {
         if !attributes.is_empty() {
             attributes.apply(root, false).during(|| "make the root read-only")?;
         }
-        if let Some(propagation) = self.propagation {
+        // A slave is one since it was made: volumes that are to be shared must stay so.
+        if let Some(propagation) = self.propagation.filter(|_| !self.is_slave()) {
             propagation.apply(root).during(|| "set linux.rootfsPropagation")?;
         }
         Ok(())
