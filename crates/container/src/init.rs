@@ -14,7 +14,8 @@ use crate::{
     error::During,
     forerunner::become_its_root,
     gathered::Gathered,
-    hooks, mounts,
+    hooks,
+    mounts::{self, Made},
     namespaces::{self, MountNamespace},
     process::{Last, Ready},
     procfs::Procfs,
@@ -78,7 +79,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     let root = ManuallyDrop::new(plan.root.take()?);
     let here = gather_here(plan, birth)?;
     let gathered = birth.gathered.or(here.as_deref());
-    let made = plan.mounts.make(gathered)?;
+    let made = ManuallyDrop::new(plan.mounts.make(gathered)?);
     if own_mounts {
         plan.root.part_from_host_at_last()?;
     }
@@ -88,8 +89,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     } else {
         rootfs::enter(root.as_fd(), plan.namespaces.mount)?;
     }
-    made.iter().try_for_each(|mount| mount.attach(root.as_fd()))?;
-    descriptors::leave(made);
+    mounts::attach_all(&made, root.as_fd())?;
     plan.devices.make(root.as_fd(), gathered.and_then(|gathered| gathered.devices.as_deref()))?;
     if late {
         run_hooks(plan, birth, &proc)?;
@@ -99,6 +99,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     plan.sysctls.apply(&proc)?;
     make_cwd(plan, root.as_fd())?;
     plan.masks.apply(root.as_fd())?;
+    made.iter().try_for_each(Made::finish)?;
     plan.root.seal(root.as_fd())?;
     standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
     let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;

@@ -1,12 +1,14 @@
 //! `mounts`, in two strokes: first every mount is *made*, detached, while the host's paths and procfs are still there; then
 //! the container's root is entered ([`crate::rootfs::enter`]); then each is *attached* at its destination, which can only be
-//! inside.
+//! inside ([`made`]).
 
 mod bind;
 pub(crate) mod cgroup;
 mod copy_up;
 pub(crate) mod filesystem;
 mod idmap;
+mod long_options;
+mod made;
 pub(crate) mod option;
 
 use std::{
@@ -16,21 +18,21 @@ use std::{
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, mkdirat, openat2, statfs},
+    fs::{PROC_SUPER_MAGIC, statfs},
     io::Errno,
-    mount::{MoveMountFlags, UnmountFlags, move_mount, unmount},
+    mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount, unmount},
 };
 
+pub(crate) use self::made::{Detached, Made, attach_all};
 use self::{
-    bind::Source,
-    cgroup::V1Mount,
+    bind::{Source, Tree},
     filesystem::FileSystem,
     idmap::{IdMap, Maps},
     option::Options,
 };
 use crate::{
-    Error, descriptors,
-    destination::{self, Shape},
+    Error,
+    destination::Shape,
     error::During,
     gathered::Gathered,
     text::{c_string, inner_path},
@@ -44,6 +46,8 @@ struct Mount {
     kind: Kind,
     options: Options,
     idmap: Option<IdMap>,
+    /// Made read-only when all that belongs into it is there ([`Made::finish`]).
+    read_only_late: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +56,8 @@ enum Kind {
     Remount,
     Bind(Source),
     New(FileSystem),
+    /// A file system of directories or a device of the host, and its mount once it is opened in the caller.
+    OfHost(FileSystem, Option<OwnedFd>),
     CgroupV1(cgroup::V1Trees),
 }
 
@@ -97,29 +103,43 @@ impl Mounts {
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().filter_map(|mount| match &mount.kind {
             Kind::Bind(source) => source.descriptor(),
+            Kind::OfHost(_, opened) => opened.as_ref().map(AsFd::as_fd),
             _ => None,
         })
     }
 
-    /// In the caller: what is id-mapped, for which the rights are the caller's; and `all`, when the child will not see its
-    /// paths.
+    /// In the caller: what is id-mapped or a file system of the host, for which the rights are the caller's; and `all`, when the
+    /// child will not see its paths. So a file system of the host's directories or devices is not the container's user
+    /// namespace's, as the root is not: only thus has an overlay its `trusted.overlay` attributes, and a device a mount at
+    /// all, whatever devices the container's cgroup denies it.
     pub(crate) fn open_sources(&mut self, all: bool, slaves: bool, user: &UserNamespace) -> Result<(), Error> {
         let mut maps = Maps::new(user);
         for mount in &mut self.0 {
-            let Kind::Bind(source) = &mut mount.kind else { continue };
-            let opened = match &mount.idmap {
-                Some(map) => source.open(slaves).and_then(|()| source.map_ids(map, &mut maps)),
-                None if all => source.open(slaves),
-                None => Ok(()),
+            let opened = match (&mut mount.kind, &mount.idmap) {
+                (Kind::Bind(source), Some(map)) => source.open(slaves).and_then(|()| source.map_ids(map, &mut maps)),
+                (Kind::Bind(source), None) if all => source.open(slaves),
+                (Kind::OfHost(fs, opened), _) => fs.make(&mount.options).map(|tree| *opened = Some(tree)),
+                _ => Ok(()),
             };
             opened.map_err(|error| error.within(format!("mount on {:?}", mount.destination)))?;
         }
         Ok(())
     }
 
-    /// Whether any is id-mapped.
-    pub(crate) fn map_ids(&self) -> bool {
-        self.0.iter().any(|mount| mount.idmap.is_some())
+    /// In the caller, which knows what the host shows on `/sys/fs/cgroup`: where that is the v2 tree a container sees the v2
+    /// tree, whatever v1 trees there are elsewhere (`net_cls` of a VPN, say).
+    pub(crate) fn settle_cgroups(&mut self, unified: bool) {
+        for mount in self.0.iter_mut().filter(|_| unified) {
+            if matches!(mount.kind, Kind::CgroupV1(_)) {
+                mount.kind = Kind::New(FileSystem { kind: c"cgroup2".into(), source: Some(c"cgroup".into()) });
+            }
+        }
+    }
+
+    /// Whether any must be made in the caller, where that has the rights to.
+    pub(crate) fn need_caller(&self, rights: bool) -> bool {
+        let of_host = |mount: &Mount| rights && matches!(mount.kind, Kind::OfHost(..));
+        self.0.iter().any(|mount| mount.idmap.is_some() || of_host(mount))
     }
 
     /// Whether the mounts bring `/dev` from outside: then no device is made in it.
@@ -182,123 +202,57 @@ impl Mount {
         let kind = if options.remount {
             Kind::Remount
         } else if bind {
-            Kind::Bind(parse_source(entry, given, options.bind == Some(true))?)
+            Kind::Bind(parse_source(entry, given, options.bind == Some(true), surroundings.other_users)?)
         } else if let Some(trees) = v1 {
             Kind::CgroupV1(trees)
         } else {
+            options.nothing_below();
             let kind = if kind == "cgroup" { "cgroup2" } else { kind };
             let source = entry.source.as_deref().filter(|source| !source.is_empty());
-            Kind::New(FileSystem {
+            let fs = FileSystem {
                 kind: c_string("mounts: type", kind)?,
                 source: source.map(|source| c_string("mounts: source", source)).transpose()?,
-            })
+            };
+            if fs.is_of_host(&options) { Kind::OfHost(fs, None) } else { Kind::New(fs) }
         };
-        if options.copy_up && !matches!(&kind, Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs") {
+        let tmpfs = matches!(&kind, Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs");
+        if options.copy_up && !tmpfs {
             return Err(Error::invalid(format!("mount {}: tmpcopyup is for tmpfs", entry.destination)));
         }
-        Ok(Self { destination, kind, options, idmap })
+        let read_only = options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
+        let fixed = matches!(kind, Kind::Remount | Kind::CgroupV1(_));
+        let filled = tmpfs || destination.as_c_str() == c"/dev" && !fixed;
+        let read_only_late = read_only && filled;
+        options.own.set.set(MountAttrFlags::MOUNT_ATTR_RDONLY, read_only && !filled);
+        Ok(Self { destination, kind, options, idmap, read_only_late })
     }
 
     fn make(&self, groups: Option<&cgroup::Groups>) -> Result<Made<'_>, Error> {
         let made = match &self.kind {
             Kind::Remount => Ok((None, Shape::Folder, None)),
             Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (Some(tree), shape, None)),
-            // A read-only tmpfs is filled first.
-            Kind::New(fs) if self.options.copy_up => {
-                let mut options = self.options.clone();
-                options.own.set -= rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY;
-                fs.make(&options).map(|tree| (Some(tree), Shape::Folder, None))
+            Kind::OfHost(_, Some(opened)) => Ok((Some(Detached::Opened(opened.as_fd())), Shape::Folder, None)),
+            Kind::New(fs) | Kind::OfHost(fs, None) => {
+                fs.make(&self.options).map(|tree| (Some(Detached::Made(tree)), Shape::Folder, None))
             }
-            Kind::New(fs) => fs.make(&self.options).map(|tree| (Some(tree), Shape::Folder, None)),
-            Kind::CgroupV1(trees) => {
-                cgroup::make_v1(trees, &self.options, groups).map(|(root, v1)| (Some(root), Shape::Folder, v1))
-            }
+            Kind::CgroupV1(trees) => cgroup::make_v1(trees, &self.options, groups)
+                .map(|(root, v1)| (Some(Detached::Made(root)), Shape::Folder, v1)),
         };
         let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
         Ok(Made { mount: self, tree, shape, v1 })
     }
 }
 
-fn parse_source(entry: &oci::Mount, given: Option<OwnedFd>, recursive: bool) -> Result<Source, Error> {
+fn parse_source(entry: &oci::Mount, given: Option<OwnedFd>, recursive: bool, locked: bool) -> Result<Source, Error> {
     if let Some(fd) = given {
-        return Ok(Source::Given(fd));
+        return Ok(Source { tree: Tree::Given(fd), locked });
     }
     match entry.source.as_deref() {
-        Some(path) if path.starts_with('/') => Ok(Source::Path { path: c_string("mounts: source", path)?, recursive }),
+        Some(path) if path.starts_with('/') => {
+            Ok(Source { tree: Tree::Path { path: c_string("mounts: source", path)?, recursive }, locked })
+        }
         Some(path) => Err(Error::invalid(format!("mount {}: bind source {path:?} is not absolute", entry.destination))),
         None => Err(Error::invalid(format!("mount {}: a bind mount needs a source", entry.destination))),
-    }
-}
-
-/// A mount that is not attached yet.
-pub(crate) struct Made<'a> {
-    mount: &'a Mount,
-    /// None: what is there is only changed.
-    tree: Option<OwnedFd>,
-    shape: Shape,
-    v1: Option<V1Mount>,
-}
-
-impl Made<'_> {
-    /// Attaches it at its destination inside `root`.
-    pub(crate) fn attach(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
-        self.try_attach(root).map_err(|error| error.within(format!("mount on {:?}", self.mount.destination)))
-    }
-
-    fn try_attach(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
-        let Some(tree) = &self.tree else { return self.remount(root) };
-        let destination = self.destination(root)?;
-        if self.mount.options.copy_up {
-            self.copy_up(tree, destination.as_fd())?;
-        }
-        attach(tree.as_fd(), destination.as_fd()).during(|| self.mismatch(destination.as_fd()))?;
-        descriptors::leave(destination);
-        if let Some(v1) = &self.v1 {
-            v1.attach(tree)?;
-        }
-        // Not before: a shared tree would carry the attaching to its peers.
-        match self.mount.options.propagation {
-            Some(propagation) => propagation.apply(tree).during(|| "set the propagation"),
-            None => Ok(()),
-        }
-    }
-
-    fn destination(&self, root: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let path = self.mount.destination.as_c_str();
-        match &self.mount.kind {
-            Kind::New(fs) if [c"proc", c"sysfs"].contains(&fs.kind.as_c_str()) => plain_folder(root, path),
-            _ => destination::find_or_make(root, path, self.shape),
-        }
-    }
-
-    /// New attributes for what an earlier entry, or the root, has there.
-    fn remount(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
-        let options = &self.mount.options;
-        let found = destination::find(root, &self.mount.destination).during(|| "open what is to be remounted")?;
-        for (attributes, recursive) in [(options.own, false), (options.recursive, true)] {
-            if !attributes.is_empty() {
-                bind::apply(attributes, &found, recursive).during(|| "remount (is something mounted there?)")?;
-            }
-        }
-        let propagated = options.propagation.map_or(Ok(()), |propagation| propagation.apply(&found));
-        propagated.during(|| "set the propagation")?;
-        descriptors::leave(found);
-        Ok(())
-    }
-
-    fn copy_up(&self, tree: &OwnedFd, destination: BorrowedFd<'_>) -> Result<(), Error> {
-        copy_up::copy_tree(destination, tree.as_fd()).during(|| "copy what the image has there (tmpcopyup)")?;
-        let own = self.mount.options.own;
-        if own.is_empty() { Ok(()) } else { own.apply(tree, false).during(|| "set the attributes of the tmpfs") }
-    }
-
-    fn mismatch(&self, destination: BorrowedFd<'_>) -> String {
-        let folder = fstat(destination).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-        match (self.shape, folder) {
-            (Shape::Folder, false) => "attach a folder where the container has a file".to_owned(),
-            (Shape::File, true) => "attach a file where the container has a folder".to_owned(),
-            _ => "attach".to_owned(),
-        }
     }
 }
 
@@ -314,27 +268,4 @@ pub(crate) fn uncover_proc() -> Result<(), Error> {
 pub(crate) fn attach(tree: BorrowedFd<'_>, destination: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", destination, c"", flags)
-}
-
-/// The place of proc and sysfs: a folder reached without any symlink, or an image could move them away and show its own
-/// files in their place, for others to trust (CVE-2019-19921).
-fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat2(root, path, flags, Mode::empty(), resolve) {
-        Err(Errno::NOENT) => {
-            let relative = &path.to_bytes_with_nul()[1..];
-            if let Ok(name) = CStr::from_bytes_with_nul(relative)
-                && !name.to_bytes().contains(&b'/')
-            {
-                let made = mkdirat(root, name, Mode::from_raw_mode(0o755));
-                made.during(|| format!("create {path:?} in the container"))?;
-            } else {
-                destination::find_or_make(root, path, Shape::Folder)?;
-            }
-            openat2(root, path, flags, Mode::empty(), resolve)
-        }
-        result => result,
-    }
-    .during(|| format!("open {path:?} in the container, which must be a folder and no symlink"))
 }

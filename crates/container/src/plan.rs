@@ -124,7 +124,7 @@ impl Plan {
         if all {
             self.root.open()?;
         }
-        if all || self.mounts.map_ids() {
+        if all || self.mounts.need_caller(self.rights.mounts) {
             self.mounts.open_sources(all, !self.root.wants_shared(), &self.namespaces.user)?;
         }
         match staging {

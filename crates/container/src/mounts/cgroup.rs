@@ -140,11 +140,11 @@ pub(crate) fn make_v1(
 
 impl V1Mount {
     /// Puts the trees onto their tmpfs, with a symlink per controller where several share a tree.
-    pub(crate) fn attach(&self, tmpfs: &OwnedFd) -> Result<(), Error> {
+    pub(crate) fn attach(&self, tmpfs: BorrowedFd<'_>) -> Result<(), Error> {
         for (name, tree) in &self.trees {
             mkdirat(tmpfs, name.as_str(), Mode::from_raw_mode(0o755))
                 .during(|| format!("create the folder of cgroup tree {name}"))?;
-            move_mount(tree, c"", tmpfs.as_fd(), name.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            move_mount(tree, c"", tmpfs, name.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
                 .during(|| format!("attach the cgroup tree {name}"))?;
             for controller in name.split(',').filter(|controller| controller != name) {
                 symlinkat(name.as_str(), tmpfs, controller)

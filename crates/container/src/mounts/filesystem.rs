@@ -13,7 +13,12 @@ use rustix::{
 
 use syscall::mount_attributes::MountAttributes;
 
-use crate::{Error, descriptors, error::During, gathered, mounts::option::Options};
+use crate::{
+    Error, descriptors,
+    error::During,
+    gathered,
+    mounts::{long_options, option::Options},
+};
 
 /// Options of the file systems every container has, so that a wrong word is told before anything is made.
 const KNOWN: [(&str, &[&str]); 7] = [
@@ -58,8 +63,23 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
+    /// Whether it is made of directories or a device of the host: its source or an option is a path there. `//server/share` is
+    /// none, and what is of a namespace (proc, …) or of memory has no such path whatever its source is.
+    pub(crate) fn is_of_host(&self, options: &Options) -> bool {
+        let kind = self.kind.to_str().unwrap_or_default();
+        if known_options(kind).is_some() {
+            return false;
+        }
+        let source = self.source.as_ref().map_or(&[][..], |source| source.to_bytes());
+        let path = |(_, value): &(String, Option<String>)| value.as_ref().is_some_and(|value| value.starts_with('/'));
+        kind == "overlay" || source.starts_with(b"/") && !source.starts_with(b"//") || options.data.iter().any(path)
+    }
+
     /// A detached mount of a new instance.
     pub(crate) fn make(&self, options: &Options) -> Result<OwnedFd, Error> {
+        if long_options::are_long(&self.source, options) {
+            return long_options::make(self, options);
+        }
         self.make_new(options, true)
     }
 
@@ -90,6 +110,10 @@ impl FileSystem {
                 },
             }
             .during(|| format!("set option {key}={} of {:?}", value.as_deref().unwrap_or(""), self.kind))?;
+        }
+        // As with mount(2): a device that is read-only can only be mounted so.
+        if options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY) && self.is_of_host(options) {
+            fsconfig_set_flag(context.as_fd(), c"ro").during(|| format!("set option ro of {:?}", self.kind))?;
         }
         match (fsconfig_create(context.as_fd()), self.hosts_place()) {
             (Err(Errno::PERM), Some(place)) => {
@@ -145,5 +169,29 @@ impl FileSystem {
             attributes.apply(&tree, true).during(why)?;
         }
         Ok(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_host_are_known() {
+        for (kind, source, words, expected) in [
+            ("overlay", "overlay", &["lowerdir=relative"][..], true),
+            ("ext4", "/dev/sda1", &[], true),
+            ("xfs", "UUID=x", &["logdev=/dev/sdb1"], true),
+            ("tmpfs", "/dev/shm", &[], false),
+            ("nfs", "server:/export", &["vers=4", "proto=tcp"], false),
+            ("cifs", "//server/share", &[], false),
+            ("ramfs", "none", &[], false),
+        ] {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let options = Options::parse("/x", &words, None).unwrap();
+            let [kind, source] = [kind, source].map(|text| CString::new(text).unwrap());
+            let fs = FileSystem { kind, source: Some(source) };
+            assert_eq!(fs.is_of_host(&options), expected, "{fs:?}");
+        }
     }
 }

@@ -120,6 +120,18 @@ impl Options {
         Ok(options)
     }
 
+    /// On a new file system nothing is mounted below: what is recursive is its own.
+    pub(crate) fn nothing_below(&mut self) {
+        let recursive = std::mem::take(&mut self.recursive);
+        self.own.set = (self.own.set - recursive.clear) | recursive.set;
+        self.own.clear = (self.own.clear - recursive.set) | recursive.clear;
+    }
+
+    /// Whether the file system is given this option.
+    pub(crate) fn has_data(&self, key: &str) -> bool {
+        self.data.iter().any(|(known, _)| known == key)
+    }
+
     /// Takes a word that is no option of a file system.
     fn take(&mut self, word: &str) -> bool {
         if NO_EFFECT.contains(&word) {

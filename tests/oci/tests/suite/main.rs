@@ -3,9 +3,11 @@
 mod cgroups;
 mod command_line;
 mod exec;
+mod filesystems;
 mod hooks;
 mod known;
 mod lifecycle;
+mod mount_rules;
 mod mounts;
 mod namespaces;
 mod process;

@@ -1,0 +1,117 @@
+//! File systems with an option that fsconfig(2) does not take: its strings end at 255 bytes, and the list of an overlay's lower
+//! directories is easily longer. mount(2) takes a page of options, but attaches what it makes: so a process of its own does
+//! it, in a mount namespace that nobody sees, and hands over a detached clone.
+
+use std::{ffi::CString, mem::MaybeUninit};
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::CWD,
+    io::{Errno, IoSlice, IoSliceMut},
+    mount::{MountAttrFlags, MountFlags, MountPropagationFlags, OpenTreeFlags, mount, mount_change, open_tree},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+    process::{WaitId, WaitIdOptions, waitid},
+    thread::UnshareFlags,
+};
+use syscall::{clone::Clone3, mount_attributes::MountAttributes};
+
+use crate::{
+    Error,
+    error::During,
+    mounts::{SCRATCH, filesystem::FileSystem, option::Options},
+    sync,
+    text::c_string,
+};
+
+/// Longest string of fsconfig(2), without its NUL.
+const STRING_MAX: usize = 255;
+
+/// Whether the source or an option is too long for fsconfig(2).
+pub(super) fn are_long(source: &Option<CString>, options: &Options) -> bool {
+    let long = |(_, value): &(String, Option<String>)| value.as_ref().is_some_and(|value| value.len() > STRING_MAX);
+    source.as_ref().is_some_and(|source| source.to_bytes().len() > STRING_MAX) || options.data.iter().any(long)
+}
+
+/// A detached mount of a new instance.
+pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error> {
+    let words: Vec<String> = options.data.iter().map(word).collect();
+    let data = c_string("mounts: options", &words.join(","))?;
+    let flags = superblock_flags(options);
+    let (ours, childs) = sync::pair()?;
+    let alone = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None };
+    let child = alone.fork(|| {
+        let error = match mount_and_clone(fs, flags, &data) {
+            Ok(tree) => send(&childs, &[], Some(&tree)).err(),
+            Err(errno) => send(&childs, &errno.raw_os_error().to_ne_bytes(), None).err(),
+        };
+        i32::from(error.is_some())
+    });
+    let child = child.during(|| "clone a process that mounts a file system with long options")?;
+    drop(childs);
+    let received = receive(&ours);
+    // Reaped whatever it has sent.
+    let _ = waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED);
+    let tree = received.during(|| format!("mount a new {:?} with {data:?}", fs.kind))?;
+    let attributes = MountAttributes { set: options.own.set, ..MountAttributes::default() };
+    if !attributes.is_empty() {
+        let times = MountAttrFlags::MOUNT_ATTR__ATIME;
+        MountAttributes { clear: times, ..attributes }.apply(&tree, false).during(|| format!("set {attributes:?}"))?;
+    }
+    Ok(tree)
+}
+
+fn word((key, value): &(String, Option<String>)) -> String {
+    match value {
+        Some(value) => format!("{key}={value}"),
+        None => key.clone(),
+    }
+}
+
+/// What fsconfig(2) takes as options of their own.
+fn superblock_flags(options: &Options) -> MountFlags {
+    let read_only = options.own.set.contains(MountAttrFlags::MOUNT_ATTR_RDONLY);
+    if read_only { MountFlags::RDONLY } else { MountFlags::empty() }
+}
+
+fn mount_and_clone(fs: &FileSystem, flags: MountFlags, data: &CString) -> Result<OwnedFd, Errno> {
+    mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let source = fs.source.as_deref().unwrap_or(c"none");
+    mount(source, SCRATCH, fs.kind.as_c_str(), flags, Some(data.as_c_str()))?;
+    open_tree(CWD, SCRATCH, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
+}
+
+fn send(to: &OwnedFd, data: &[u8], tree: Option<&OwnedFd>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = tree.map(AsFd::as_fd);
+    if !fds.as_slice().is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds.as_slice()));
+    }
+    let marked = [&[0][..], data].concat();
+    sendmsg(to, &[IoSlice::new(&marked)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// The mount, or the kernel's reason.
+fn receive(from: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let mut data = [0u8; 5];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        match recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            result => break result?.bytes,
+        }
+    };
+    let mut fds = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut received) => received.next(),
+        _ => None,
+    });
+    match (fds.next(), &data[..got]) {
+        (Some(tree), _) => Ok(tree),
+        (None, [0, a, b, c, d]) => Err(Errno::from_raw_os_error(i32::from_ne_bytes([*a, *b, *c, *d]))),
+        _ => Err(Errno::CHILD),
+    }
+}
