@@ -90,6 +90,14 @@ impl Hierarchies {
         }
     }
 
+    /// Whether the v2 tree is the host's main one, as on a host that shows it on `/sys/fs/cgroup`: no v1 tree is mounted, or
+    /// only such as have none of the controllers that every container is limited by (`net_cls` of a VPN, say).
+    pub fn is_unified(&self) -> bool {
+        let main = [Controller::Cpu, Controller::Memory, Controller::Pids];
+        let has_main = |tree: &Tree| main.iter().any(|controller| tree.controllers.has(*controller));
+        self.layout() == Layout::V2 || self.v2().is_some_and(has_main)
+    }
+
     /// The tree with this controller: v1 if it is mounted there, else the v2 tree if it offers it.
     pub(crate) fn with(&self, controller: Controller) -> Option<&Tree> {
         self.trees().find(|tree| tree.controllers.has(controller))
@@ -234,6 +242,25 @@ fn unescape(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_main_tree_has_the_main_controllers() {
+        let tree = |v2: bool, controllers: Controllers| {
+            let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            Arc::new(Tree { name: String::new(), v2, controllers, root })
+        };
+        let (v1, v2) = (Controllers::of_v1_options, Controllers::of_v2_list);
+        for (trees, unified) in [
+            (vec![tree(true, v2("cpu memory pids"))], true),
+            (vec![tree(true, v2(""))], true),
+            (vec![tree(true, v2("cpu memory pids")), tree(false, v1("rw,net_cls"))], true),
+            (vec![tree(true, v2("")), tree(false, v1("rw,cpu,cpuacct")), tree(false, v1("rw,memory"))], false),
+            (vec![tree(true, v2("misc")), tree(false, v1("rw,memory"))], false),
+            (vec![tree(false, v1("rw,memory"))], false),
+        ] {
+            assert_eq!(Hierarchies { trees: trees.into() }.is_unified(), unified);
+        }
+    }
 
     #[test]
     fn reads_mountinfo() {

@@ -26,6 +26,7 @@ use syscall::clone::{Child, Clone3};
 /// [`ErrorKind::System`](crate::ErrorKind::System): the cgroup could not be made or the child not cloned; nothing stays
 /// behind. What is met after the clone is reported by [`Nascent::advance`].
 pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Error> {
+    plan.mounts.settle_cgroups(trees.is_unified());
     plan.open_sources()?;
     let group = match &plan.placement {
         Placement::Group(path) => path,

@@ -1,4 +1,5 @@
 mod bad_input;
+mod cgroup_view;
 mod descriptors;
 mod exec;
 mod hooks;
@@ -13,7 +14,7 @@ mod terminal;
 pub(crate) type Case = (&'static str, fn());
 
 pub(crate) fn all() -> impl Iterator<Item = Case> {
-    let groups: [&[Case]; 10] = [
+    let groups: [&[Case]; 11] = [
         lifecycle::CASES,
         bad_input::CASES,
         descriptors::CASES,
@@ -23,6 +24,7 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         shared_mounts::CASES,
         exec::CASES,
         limits::CASES,
+        cgroup_view::CASES,
         tell::CASES,
     ];
     groups.into_iter().flatten().copied()
