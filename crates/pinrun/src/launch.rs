@@ -22,6 +22,7 @@ use crate::{
     failure::{Failure, warn, warn_each},
     flags::{Flag, Flags, Order, switch, value},
     keyring,
+    open_files::OpenFiles,
     preserve::Preserved,
     staging,
     state::{Folder, Record, VERSION, start_time},
@@ -175,7 +176,8 @@ impl Making<'_> {
             bundle: path.to_string_lossy().into_owned(),
             annotations: spec.annotations.clone(),
         };
-        let plan = Plan::new(&spec, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
+        let (open_files, given) = OpenFiles::raise_for(&spec)?;
+        let plan = Plan::new(&given, self.inputs(&spec, rootfs.clone(), state.clone(), starter)?)?;
         plan.warnings().iter().for_each(|warning| warn(self.global, warning));
         if self.request.new_keyring {
             let label = spec.process.as_ref().and_then(|process| process.selinux_label.as_deref());
@@ -183,6 +185,7 @@ impl Making<'_> {
         }
         let rdt = spec.linux.as_ref().and_then(|linux| linux.intel_rdt.clone());
         let mut nascent = container::create(&trees, plan)?;
+        open_files.restore();
         let cloned = nascent.wait_until_cloned();
         let state = oci::State { pid: nascent.pid, ..state };
         let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut nascent, &state));

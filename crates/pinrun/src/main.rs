@@ -30,6 +30,7 @@ mod help;
 mod json_path;
 mod keyring;
 mod launch;
+mod open_files;
 mod preserve;
 mod signals;
 mod staging;
