@@ -12,6 +12,7 @@
 //!   │ Inventory ─────────────────────────▶ │  what do you hold? (after a daemon's restart)
 //!   │ ◀─ Holding × n, then Done            │
 //!   │ Adopt × n (descriptors) ───────────▶ │  here is what you must hold (after a monitor's death)
+//!   │ Mounts × n (descriptors) ──────────▶ │  only where they are too many for one message
 //!   │ Create (descriptors) ──────────────▶ │  cgroup, clone3; the child sets itself up and waits
 //!   │ ◀───── Created + pidfd, sync, tty    │
 //!   │ Start ─────────────────────────────▶ │  one byte; answers when execve succeeded or failed
@@ -50,6 +51,9 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, s
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
 ///
-/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
+/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. 1.5: `Mounts`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
 /// allows.
-pub const MINOR: u32 = 4;
+pub const MINOR: u32 = 5;
+
+/// Most mounts of one container.
+pub const MOUNTS_MAX: usize = 4096;

@@ -46,6 +46,12 @@ pub enum Request {
     /// Take over an object that a dead monitor held [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
     /// Seccomp]. Without Seccomp, commands can only be run in it if they bring theirs, or it has none.
     Adopt(Adopt),
+    /// Mounts of a container whose `Create` follows on this connection, where they do not fit that [Mount(n)]: as many times
+    /// as needed, [`crate::MOUNTS_MAX`] in all. They are closed with the connection, and by `Delete`. Contract 1.5.
+    Mounts {
+        /// Container id.
+        container: String,
+    },
     /// Make a container that waits for `Start` [Rootfs, Mount(n), Namespace(k), Stdin, Stdout, Stderr, StdinHold,
     /// StdoutRead, StderrRead, Log, Seccomp]. Answered by `Created` [Pidfd, Sync, Terminal].
     Create(Box<Create>),

@@ -4,7 +4,10 @@
 //! off, and asks for the `Inventory` when it comes back. An `Inventory`'s entries wait as names, so that descriptors are
 //! only duplicated when their frame is sent.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
 
 use monitor_api::{Attachments, CodecError, Connection, Envelope, Event, Failure, Frame, Reply};
 
@@ -42,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) connection: Connection,
     /// Whether `Hello` was said.
     pub(crate) greeted: bool,
+    /// Of containers whose `Create` is to come, by their ids.
+    pub(crate) mounts: BTreeMap<String, Attachments>,
     queue: VecDeque<Outgoing>,
     /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be closed
     /// everywhere else by now.
@@ -53,7 +58,8 @@ pub(crate) struct Link {
 impl Link {
     /// Also one that another program of this process had.
     pub(crate) fn new(number: u64, connection: Connection, greeted: bool) -> Self {
-        Self { number, connection, greeted, queue: VecDeque::new(), waited: 0, awaits_room: false }
+        let (mounts, queue) = (BTreeMap::new(), VecDeque::new());
+        Self { number, connection, greeted, mounts, queue, waited: 0, awaits_room: false }
     }
 
     /// Takes the next frame, and whether it waited.

@@ -10,6 +10,7 @@ mod hello;
 mod keep;
 mod kill;
 mod make_namespaces;
+mod mounts;
 mod ping;
 mod pod_init;
 mod reopen_log;
@@ -44,6 +45,7 @@ impl Monitor {
                 self.terminals.release(attachments);
                 answer
             }
+            Request::Mounts { container } => self.mounts(container, attachments),
             Request::Create(create) => self.create(asked, *create, attachments),
             Request::Start { container } => self.start(asked, &container),
             Request::Kill(kill) => self.kill(&kill),

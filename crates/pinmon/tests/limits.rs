@@ -197,3 +197,49 @@ fn a_container_that_is_answered_with_an_error_is_not_there() {
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }
+
+/// Mounts that come before the `Create` are its own; those of a container that is deleted, or of a connection that closed, are
+/// nobody's.
+#[test]
+fn mounts_before_their_create() {
+    let mut node = Node::start();
+    let folder = node.state.path().join("volume");
+    std::fs::create_dir(&folder).expect("ours");
+    std::fs::write(folder.join("file"), "of the node\n").expect("ours");
+    let mount = || {
+        let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        rustix::mount::open_tree(rustix::fs::CWD, &folder, flags).expect("open_tree")
+    };
+    let spec = |node: &Node, id: &str| {
+        let mut spec = node.spec(id, &["cat", "/v/0/file", "/v/1/file"]);
+        let first = spec.mounts.len() as u32;
+        spec.mounts.extend((0..2).map(|n| oci::Mount {
+            destination: format!("/v/{n}"),
+            kind: Some("bind".into()),
+            options: vec!["bind".into()],
+            ..oci::Mount::default()
+        }));
+        (spec, first)
+    };
+    let ahead = |node: &mut Node, id: &str, index: u32| {
+        let mounts = Attachments::new().with(Role::Mount(index), mount());
+        node.ask(Request::Mounts { container: id.into() }, mounts).expect("taken");
+    };
+    let (with_mounts, first) = spec(&node, "c");
+    ahead(&mut node, "c", first);
+    ahead(&mut node, "c", first + 1);
+    let output = node.output("c");
+    node.create_with("c", with_mounts, output).expect("create");
+    node.start_container("c").expect("start");
+    node.wait_for_entry("c", "stdout F of the node");
+    assert_eq!(node.wait("c").code, Some(0));
+    node.delete("c");
+    let (with_mounts, first) = spec(&node, "d");
+    ahead(&mut node, "d", first);
+    ahead(&mut node, "d", first + 1);
+    node.delete("d");
+    let output = node.output("d");
+    let failure = node.create_with("d", with_mounts, output).err().expect("its mounts are gone");
+    assert!(failure.message.contains("a bind mount needs a source"), "{failure}");
+    node.end();
+}

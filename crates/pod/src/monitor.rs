@@ -12,6 +12,7 @@ mod custody;
 mod figures;
 mod launch;
 mod link;
+mod mounts;
 mod ping;
 mod request;
 mod supervisor;

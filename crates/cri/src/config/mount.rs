@@ -8,8 +8,8 @@ use crate::Failure;
 
 /// Most devices of one container.
 const MAX: usize = 4096;
-/// Most mounts: with the streams and namespaces they go to the monitor in one message, which takes 250 descriptors.
-const MOUNTS_MAX: usize = 200;
+/// Most mounts of one container.
+const MOUNTS_MAX: usize = 4096;
 /// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
 const MAPPINGS_MAX: usize = 340;
 /// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r` before.

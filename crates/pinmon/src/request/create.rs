@@ -33,8 +33,9 @@ const LINE_MIN: usize = 64;
 
 impl Monitor {
     /// Clones the container's init; answered when it is set up.
-    pub(super) fn create(&mut self, asked: Asked, create: Create, mut attachments: Attachments) -> Answer {
+    pub(super) fn create(&mut self, asked: Asked, create: Create, attachments: Attachments) -> Answer {
         let Create { container: id, sandbox, mut spec, log, bundle } = create;
+        let mut attachments = self.with_mounts(&id, attachments);
         self.check_new(&id)?;
         let what = format!("create container {id}");
         let closing = self.terminals.closing.of(&sandbox);

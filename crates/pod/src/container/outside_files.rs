@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rustix::fd::OwnedFd;
 
-use super::{Container, log_file, selinux, volume};
+use super::{Container, log_file, prepare, selinux, volume};
 use crate::{Error, engine::Inner};
 
 /// Less than who stops the pod meanwhile waits for.
@@ -30,6 +30,7 @@ impl OutsideFiles {
     /// `InvalidArgument` for a volume that is not there; `DeadlineExceeded` for a file system that hangs.
     pub(super) async fn open(engine: &Inner, container: &Arc<Container>) -> Result<Self, Error> {
         let config = container.config();
+        prepare::within_bounds(config, config.volumes.len())?;
         let mut paths: Vec<PathBuf> = config.volumes.iter().map(|volume| volume.host_path.clone()).collect();
         paths.extend(container.metadata.log_path.clone());
         let relabels = config.volumes.iter().any(|volume| volume.selinux_relabel);

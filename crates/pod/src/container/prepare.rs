@@ -4,7 +4,7 @@
 use std::{cell::RefCell, path::Path};
 
 use image::{Appearance, Image};
-use monitor_api::{Attachments, FRAME_FDS_MAX, Role};
+use monitor_api::{Attachments, MOUNTS_MAX, Role};
 use oci::{NamespaceType, Spec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tracing::debug_span;
@@ -76,26 +76,24 @@ pub(crate) fn prepare(
     }
     let Stdio { mut send, keep } = streams;
     send.push(Role::Rootfs, rootfs);
+    within_bounds(config, mounts.files.len())?;
     for (n, mount) in mounts.files {
         send.push(Role::Mount(n), mount);
     }
     for (kind, namespace) in namespaces(engine, sandbox)? {
         send.push(Role::Namespace(kind), namespace);
     }
-    fits_a_message(config, send.len())?;
     Ok(Prepared { spec, bundle, send, keep })
 }
 
-/// Every mount is a descriptor, and they go to the monitor in one message.
-fn fits_a_message(config: &ContainerConfig, descriptors: usize) -> Result<(), Error> {
-    // The PID namespace comes later.
-    let most = FRAME_FDS_MAX - 1;
-    if descriptors <= most {
+/// Every mount is a descriptor here, in the monitor, and in the container's process until it is attached.
+pub(super) fn within_bounds(config: &ContainerConfig, mounts: usize) -> Result<(), Error> {
+    if mounts <= MOUNTS_MAX {
         return Ok(());
     }
-    let (mounts, over) = (config.volumes.len(), descriptors - most);
+    let (volumes, over) = (config.volumes.len(), mounts - MOUNTS_MAX);
     Err(Error::invalid(format!(
-        "config.mounts: {mounts} mounts, with those of CDI devices and of the image, are {over} too many for one container"
+        "config.mounts: {volumes} mounts, with those of CDI devices and of the image, are {over} too many for one container"
     )))
 }
 

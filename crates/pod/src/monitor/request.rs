@@ -84,6 +84,7 @@ impl Monitor {
         holding.hooks = HeldHooks::of(&create.spec, &create.container, &create.bundle);
         holding.user_namespace = Some(create.spec.has_namespace(oci::NamespaceType::User));
         let link = self.link().await?;
+        let attachments = self.send_mounts(&link, &create.container, attachments).await?;
         let (reply, mut files) = link.try_ask(Request::Create(Box::new(create)), attachments).await?;
         let reply = match reply {
             Err(failure) if failure.kind == FailureKind::Command => return Ok(Made::Refused(failure.message)),
