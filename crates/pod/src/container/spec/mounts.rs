@@ -84,7 +84,7 @@ impl Mounts {
         let access = if config.security.readonly_rootfs { "ro" } else { "rw" };
         for (name, path) in crate::sandbox::SHARED_FILES {
             if !covered.contains(path) {
-                let options = vec!["rbind".into(), "rprivate".into(), access.into()];
+                let options = ["rbind", "rprivate", access, "nosuid", "nodev", "noexec"].map(str::to_owned).into();
                 self.bind(path, name, options, (sources.file)(name)?);
             }
         }
@@ -127,8 +127,10 @@ fn options(volume: &crate::Volume) -> Vec<String> {
         (true, false) => "ro",
         (false, _) => "rw",
     };
-    let asked = volume.options.iter().cloned();
-    ["rbind", propagation, access].map(str::to_owned).into_iter().chain(asked).collect()
+    // Named, because a mount loses what its source has and its options do not name (KEP-4639 for images).
+    let image: &[&str] = if volume.image.is_some() { &["nosuid", "nodev"] } else { &[] };
+    let asked = volume.options.iter().map(String::as_str);
+    ["rbind", propagation, access].iter().chain(image).copied().chain(asked).map(str::to_owned).collect()
 }
 
 /// `/a//b/` is `/a/b`.
