@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// The container has no group of its own, because this user may not make one.
     #[error(
-        "the container has no cgroup of its own ({path}): none was delegated to this user; run it in a delegated one (systemd-run --user --scope -p Delegate=yes …), or with the systemd driver"
+        "the container has no cgroup of its own ({path}): none was delegated to this user, or --cgroup-manager was disabled; run it in a delegated one (systemd-run --user --scope -p Delegate=yes …), or with the systemd driver"
     )]
     NoGroup {
         /// The group that was asked for.

@@ -11,6 +11,8 @@ pub struct Group {
     pub(crate) path: GroupPath,
     /// An exec group's directory in the primary tree.
     pub(crate) sub: Option<GroupPath>,
+    /// Other directories in some trees, by the tree's name ([`Group::below`]).
+    pub(crate) places: Vec<(String, GroupPath)>,
     /// The systemd unit that it is of.
     pub(crate) unit: Option<Box<Unit>>,
     /// Opened when first asked for.
@@ -19,7 +21,7 @@ pub struct Group {
 
 impl Group {
     pub(crate) fn new(trees: &Hierarchies, path: GroupPath, sub: Option<GroupPath>) -> Self {
-        Self { trees: trees.clone(), path, sub, unit: None, readers: OnceLock::new() }
+        Self { trees: trees.clone(), path, sub, places: Vec::new(), unit: None, readers: OnceLock::new() }
     }
 
     /// The name of the systemd unit that it is of; with it [`Unit::open`] finds the group again.
@@ -36,6 +38,11 @@ impl Group {
             return Ok(Self::found(trees, path));
         }
         Err(Error::Missing { path: path.to_string(), tree: tree.name.clone() })
+    }
+
+    /// No group at all: what joins it stays where it is, and it cannot be limited, frozen or killed as a whole.
+    pub fn nowhere(trees: &Hierarchies, path: &GroupPath) -> Self {
+        Self::new(&trees.only(|_| false), path.clone(), None)
     }
 
     /// One that may be gone.
@@ -110,7 +117,7 @@ impl Group {
     pub(crate) fn place(&self, tree: &Tree) -> &GroupPath {
         match &self.sub {
             Some(sub) if self.trees.primary().is_some_and(|primary| std::ptr::eq(tree, primary)) => sub,
-            _ => &self.path,
+            _ => self.places.iter().find(|(name, _)| *name == tree.name).map_or(&self.path, |(_, path)| path),
         }
     }
 

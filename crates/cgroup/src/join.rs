@@ -86,6 +86,11 @@ impl Joiner {
         self.memory.iter().try_for_each(Entry::join)
     }
 
+    /// What [`Joiner::join_memory`] needs.
+    pub fn memory_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.as_ref().map(|entry| entry.tasks.as_fd())
+    }
+
     /// All descriptors, for a child that must keep them through `close_range`.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let tasks = self.early.iter().chain(&self.memory).map(|entry| entry.tasks.as_fd());

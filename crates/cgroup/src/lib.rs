@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod below;
 mod controller;
 mod convert_v1;
 mod convert_v2;

@@ -47,29 +47,42 @@ impl Group {
             let notices = inotify::init(flags).map_err(failed)?;
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
             inotify::add_watch(&notices, link, inotify::WatchFlags::MODIFY).map_err(failed)?;
-            return Ok(Some(OomNotices(notices)));
+            return Ok(Some(OomNotices { notices, early: false }));
         }
         let notices = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let control = format!("{}/cgroup.event_control", self.path.relative());
         tree.write(&control, &format!("{} {}", notices.as_raw_fd(), file.as_raw_fd()))?;
-        Ok(Some(OomNotices(notices)))
+        Ok(Some(OomNotices { notices, early: true }))
     }
 }
 
 /// Readable when there was one, and on v1 also when the group is removed.
 #[derive(Debug)]
-pub struct OomNotices(OwnedFd);
+pub struct OomNotices {
+    notices: OwnedFd,
+    early: bool,
+}
 
 impl OomNotices {
-    /// Takes what is there.
-    pub fn clear(&self) {
+    /// Takes what is there; whether there was something.
+    pub fn clear(&self) -> bool {
+        let mut is_noticed = false;
         // Empty, or too many to be told one by one: either way the group is asked next.
-        while matches!(rustix::io::read(&self.0, &mut [0u8; 4096]), Ok(1..)) {}
+        while matches!(rustix::io::read(&self.notices, &mut [0u8; 4096]), Ok(1..)) {
+            is_noticed = true;
+        }
+        is_noticed
+    }
+
+    /// Whether a notice comes before [`Group::oom_kills`] counts what it is of: v1 gives it when the group runs out of memory,
+    /// and chooses a process to kill after that.
+    pub fn are_early(&self) -> bool {
+        self.early
     }
 }
 
 impl AsFd for OomNotices {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.notices.as_fd()
     }
 }

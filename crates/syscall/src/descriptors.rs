@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Closes every descriptor of the calling process but those of `keep`, which is sorted for it. Linux 5.9.
 ///
@@ -22,6 +22,13 @@ pub fn close_all_but(keep: &mut [RawFd]) -> io::Result<()> {
         next = next.max(fd + 1);
     }
     close_range(next, u32::MAX, 0)
+}
+
+/// Closes one whose owner will be forgotten and not used, as [`close_all_but`] does.
+pub fn close_one(fd: BorrowedFd<'_>) {
+    let number = fd.as_raw_fd() as u32;
+    // It is open, so this cannot fail.
+    let _ = close_range(number, number, 0);
 }
 
 /// Marks every descriptor from this number on as close-on-exec. Linux 5.11.

@@ -31,6 +31,7 @@ pub mod shared_memory;
 pub mod shared_word;
 pub mod signal_fd;
 pub mod signals;
+pub mod socket_queue;
 pub mod spawn;
 pub mod user_namespace;
 pub mod wait_usage;

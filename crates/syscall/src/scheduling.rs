@@ -96,6 +96,20 @@ fn leads_session() -> bool {
     unsafe { libc::getsid(0) == libc::getpid() }
 }
 
+/// Most CPUs that a kernel is built for (`NR_CPUS` of x86_64 and aarch64 is 8192 at most).
+const CPUS_MAX: usize = 8192;
+
+/// Lets the calling thread run on every CPU that its cpuset has, now and later: its affinity is inherited, and outlasts a change
+/// of cgroup (Linux 6.2). The kernel takes out of the mask what the cpuset lacks, and remembers the rest.
+///
+/// # Errors
+/// `EPERM` or `ENOSYS` under a seccomp filter.
+pub fn reset_cpu_affinity() -> io::Result<()> {
+    let all = [u64::MAX; CPUS_MAX / 64];
+    // SAFETY: the mask has as many bytes as the call is given, and outlives it.
+    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&all), all.as_ptr()) })
+}
+
 /// Sets I/O class (1 real-time, 2 best effort, 3 idle) and level (0, the highest, to 7) of the calling thread.
 ///
 /// # Errors
