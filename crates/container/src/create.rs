@@ -30,6 +30,10 @@ pub fn create(trees: &cgroup::Hierarchies, mut plan: Plan) -> Result<Nascent, Er
     plan.open_sources()?;
     let group = match &plan.placement {
         Placement::Group(path) => path,
+        Placement::Nowhere(path) => {
+            let group = cgroup::Group::nowhere(trees, path);
+            return create_in(&plan, group, true).map(|nascent| finish(nascent, plan));
+        }
         Placement::Unit(unit) => return create_in_unit(trees, &plan, unit).map(|nascent| finish(nascent, plan)),
     };
     create_in_group(trees, &plan, group).map(|nascent| finish(nascent, plan))
@@ -57,9 +61,13 @@ fn finish(nascent: Nascent, plan: Plan) -> Nascent {
 
 fn create_in_group(trees: &cgroup::Hierarchies, plan: &Plan, path: &cgroup::GroupPath) -> Result<Nascent, Error> {
     let group = cgroup::Group::create(trees, path, &plan.limits)
-        .map_err(|error| Error::system(format!("create the cgroup {path}"), std::io::Error::other(error)))?;
-    let v2 = trees.layout() == cgroup::Layout::V2;
-    match joiner(&group).and_then(|joiner| clone_init(&joiner, plan, When { in_all_groups: v2, gate: false })) {
+        .map_err(|error| Error::system("create the cgroup", std::io::Error::other(error)))?;
+    create_in(plan, group, trees.layout() == cgroup::Layout::V2)
+}
+
+fn create_in(plan: &Plan, group: cgroup::Group, in_all_groups: bool) -> Result<Nascent, Error> {
+    let path = group.path().clone();
+    match joiner(&group).and_then(|joiner| clone_init(&joiner, plan, When { in_all_groups, gate: false })) {
         Ok((child, socket)) => Ok(nascent(plan, child, socket, group)),
         // Nobody was in it yet, so that this does not wait.
         Err(error) => match group.remove() {

@@ -22,6 +22,8 @@ pub(crate) struct Credentials {
     pub(crate) uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
+    /// In place of `groups` those of the caller.
+    keep_groups: bool,
     umask: Mode,
 }
 
@@ -49,8 +51,14 @@ impl Credentials {
             uid: Uid::from_raw(user.uid),
             gid: Gid::from_raw(user.gid),
             groups: groups.into_iter().map(Gid::from_raw).collect(),
+            keep_groups: false,
             umask: Mode::from_raw_mode(mask),
         })
+    }
+
+    /// With the caller's supplementary groups, or without.
+    pub(crate) fn with_callers_groups(self, keep_groups: bool) -> Self {
+        Self { keep_groups, ..self }
     }
 
     /// Whether all ids have one outside.
@@ -64,7 +72,7 @@ impl Credentials {
         if mappings.outer_gid(self.gid).is_none() {
             return Err(unmapped("gid", self.gid.as_raw(), "gidMappings"));
         }
-        match self.groups.iter().find(|gid| mappings.outer_gid(**gid).is_none()) {
+        match self.groups.iter().filter(|_| !self.keep_groups).find(|gid| mappings.outer_gid(**gid).is_none()) {
             Some(gid) => Err(unmapped("additionalGids", gid.as_raw(), "gidMappings")),
             None => Ok(()),
         }
@@ -72,7 +80,8 @@ impl Credentials {
 
     /// In the child, as root.
     pub(crate) fn apply(&self) -> Result<(), Error> {
-        match set_thread_groups(&self.groups) {
+        let set = if self.keep_groups { Ok(()) } else { set_thread_groups(&self.groups) };
+        match set {
             // In a user namespace that an unprivileged user made nobody may leave a group.
             Err(Errno::PERM) if self.groups.is_empty() => {}
             Err(Errno::PERM) => {

@@ -11,7 +11,10 @@ use rustix::{
     process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid},
     thread::{CapabilitySet, ThreadNameSpaceType, move_into_thread_name_spaces},
 };
-use syscall::clone::{Child, Clone3};
+use syscall::{
+    clone::{Child, Clone3},
+    signals::reset_for_exec,
+};
 
 use crate::{
     Error, ExecFilter, Nascent, Stdio, descriptors,
@@ -54,11 +57,24 @@ pub struct Target<'a> {
     pub user_namespace: bool,
     /// Whether it has no mount namespace of its own: then its root is only its processes', and is entered like theirs.
     pub callers_mounts: bool,
+    /// Its `linux.personality`, which its commands have too.
+    pub personality: Option<&'a oci::Personality>,
+    /// Its `linux.memoryPolicy`, which its commands have too.
+    pub memory_policy: Option<&'a oci::MemoryPolicy>,
+    /// As [`Invocation::keep_groups`](crate::Invocation).
+    pub keep_groups: bool,
 }
 
 impl<'a> From<BorrowedFd<'a>> for Target<'a> {
     fn from(init: BorrowedFd<'a>) -> Self {
-        Self { init, user_namespace: false, callers_mounts: false }
+        Self {
+            init,
+            user_namespace: false,
+            callers_mounts: false,
+            personality: None,
+            memory_policy: None,
+            keep_groups: false,
+        }
     }
 }
 
@@ -103,7 +119,8 @@ fn clone_command(
     filter: Option<ExecFilter<'_>>,
 ) -> Result<(Child, OwnedFd, Option<Intermediate>), Error> {
     let filter = filter.map(|filter| filter.parse()).transpose()?;
-    let mut process = Process::parse(process, &linux_of(target), filter, &mut Vec::new())?;
+    let process = Process::parse(process, &linux_of(target), filter, &mut Vec::new())?;
+    let mut process = process.with_callers_groups(target.keep_groups);
     process.connect_agent()?;
     let stdio = standard::move_up(stdio)?;
     let joiner = group.joiner().map_err(|error| Error::system("open the cgroup", std::io::Error::other(error)))?;
@@ -175,7 +192,12 @@ fn other_than_own(init: BorrowedFd<'_>, proc: &Procfs) -> Result<ThreadNameSpace
 /// What the process is checked against.
 fn linux_of(target: Target<'_>) -> oci::Linux {
     let user = oci::Namespace { kind: oci::NamespaceType::User, path: None };
-    oci::Linux { namespaces: target.user_namespace.then_some(user).into_iter().collect(), ..oci::Linux::default() }
+    oci::Linux {
+        namespaces: target.user_namespace.then_some(user).into_iter().collect(),
+        personality: target.personality.cloned(),
+        memory_policy: target.memory_policy.cloned(),
+        ..oci::Linux::default()
+    }
 }
 
 fn place(group: &cgroup::Group, child: &Child, socket: BorrowedFd<'_>) -> Result<(), Error> {
@@ -221,7 +243,8 @@ impl Command<'_> {
             self.process.oom_score_adj.apply(&proc)?;
             self.process.raise_limits()?;
             self.give_stdio(&proc);
-            forerunner::enter_with_user_namespace(self.target.init, JOINED | ThreadNameSpaceType::PROCESS_ID)?;
+            let kinds = JOINED | ThreadNameSpaceType::PROCESS_ID;
+            forerunner::enter_with_user_namespace(self.target.init, kinds, self.target.keep_groups)?;
             let inside = Command { proc: Some(&proc), ..*self };
             Clone3::default().fork_sibling(|| inside.run_when_placed()).during(|| "clone the command")
         };
@@ -255,7 +278,7 @@ impl Command<'_> {
     fn run(&self) -> i32 {
         let error = match self.set_up() {
             Ok(ready) => match self.joiner.join_memory() {
-                Ok(()) => ready.execute(),
+                Ok(()) => ready.execute(|_| Ok(())),
                 Err(error) => Error::system("join the memory cgroup", std::io::Error::other(error)),
             },
             Err(error) => error,
@@ -267,7 +290,7 @@ impl Command<'_> {
     fn set_up(&self) -> Result<Ready<'_>, Error> {
         let needed = standard::descriptors(self.stdio).chain(self.joiner.descriptors());
         let needed = needed.chain(self.proc.map(AsFd::as_fd)).chain(self.process.descriptor());
-        detach_from_parent(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve)?;
+        detach_from_parent(needed.chain([self.target.init, self.sync.as_fd()]), self.stdio.preserve, reset_for_exec)?;
         self.process.affinity.before_joining()?;
         self.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
         self.process.affinity.after_joining()?;
@@ -283,7 +306,7 @@ impl Command<'_> {
             self.process.oom_score_adj.apply(proc)?;
             self.process.raise_limits()?;
             self.give_stdio(proc);
-            forerunner::enter_with_user_namespace(self.target.init, JOINED)?;
+            forerunner::enter_with_user_namespace(self.target.init, JOINED, self.target.keep_groups)?;
         } else if self.proc.is_none() {
             self.process.oom_score_adj.apply(proc)?;
             // By the host's pid, which is not the container's.
@@ -295,7 +318,7 @@ impl Command<'_> {
         let root = openat(CWD, c"/", flags, Mode::empty()).during(|| "open the container's root")?;
         let root = ManuallyDrop::new(root);
         let terminal = match self.process.terminal {
-            Some(size) => Some(terminal::open(root.as_fd(), proc, size)?),
+            Some(size) => Some(terminal::open(root.as_fd(), proc, size, self.stdio)?),
             None => None,
         };
         if let Some(terminal) = &terminal {

@@ -173,9 +173,10 @@ fn not_dumpable() -> Result<(), Error> {
 }
 
 /// User and group 0 of the user namespace that was just entered; with all capabilities in it.
-pub(crate) fn become_its_root() -> Result<(), Error> {
+pub(crate) fn become_its_root(keep_groups: bool) -> Result<(), Error> {
     let (uid, gid) = (rustix::fs::Uid::ROOT, rustix::fs::Gid::ROOT);
-    match set_thread_groups(&[]) {
+    let left = if keep_groups { Ok(()) } else { set_thread_groups(&[]) };
+    match left {
         // Denied where an unprivileged user made the namespace.
         Ok(()) | Err(Errno::PERM) => {}
         Err(errno) => return Err(Error::system("leave the supplementary groups", errno)),
@@ -187,7 +188,11 @@ pub(crate) fn become_its_root() -> Result<(), Error> {
 
 /// Joins namespaces of a running process, its user namespace among them, and becomes root there. `rest` are those beside
 /// the user namespace.
-pub(crate) fn enter_with_user_namespace(init: BorrowedFd<'_>, rest: ThreadNameSpaceType) -> Result<(), Error> {
+pub(crate) fn enter_with_user_namespace(
+    init: BorrowedFd<'_>,
+    rest: ThreadNameSpaceType,
+    keep_groups: bool,
+) -> Result<(), Error> {
     not_dumpable()?;
     match move_into_thread_name_spaces(init, rest | ThreadNameSpaceType::USER) {
         // It is the caller's own.
@@ -205,7 +210,7 @@ pub(crate) fn enter_with_user_namespace(init: BorrowedFd<'_>, rest: ThreadNameSp
         Err(Errno::SRCH) => return Err(Error::ended("join the container's namespaces")),
         result => result.during(|| "join the container's namespaces")?,
     }
-    become_its_root()
+    become_its_root(keep_groups)
 }
 
 fn join_all(init: BorrowedFd<'_>, kinds: ThreadNameSpaceType) -> Result<(), Error> {

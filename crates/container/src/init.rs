@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use rustix::{
-    fd::{AsFd, AsRawFd, BorrowedFd},
+    fd::{AsFd, BorrowedFd},
     fs::Mode,
     process::{DumpableBehavior, set_dumpable_behavior, setsid, umask},
 };
@@ -16,10 +16,10 @@ use crate::{
     gathered::Gathered,
     hooks,
     mounts::{self, Made},
-    namespaces::{self, MountNamespace},
+    namespaces::{self, MountNamespace, PidNamespace},
     process::{Last, Ready},
     procfs::Procfs,
-    rootfs, standard,
+    rootfs, scheduling, standard,
     sync::ChildEnd,
     terminal::{self, Terminal},
 };
@@ -52,14 +52,19 @@ pub(crate) fn run(plan: &Plan, birth: &Birth<'_>) -> i32 {
 fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     let needed = plan.descriptors().chain(birth.joiner.descriptors()).chain(birth.sync.descriptors());
     let needed = needed.chain(birth.gathered.into_iter().flat_map(Gathered::descriptors));
-    detach_from_parent(needed, plan.stdio.preserve)?;
+    let reset_signals = match plan.namespaces.pid {
+        PidNamespace::New => syscall::signals::reset_for_waiting_init,
+        _ => syscall::signals::reset_for_exec,
+    };
+    detach_from_parent(needed, plan.stdio.preserve, reset_signals)?;
     if birth.gate {
         birth.sync.wait_for_go()?;
     }
     if birth.forerun && plan.namespaces.user.is_other() {
-        become_its_root()?;
+        become_its_root(plan.invocation.keep_groups)?;
     }
     birth.joiner.join_early().map_err(|error| Error::system("join the cgroups", std::io::Error::other(error)))?;
+    scheduling::reset_affinity();
     let proc = Procfs::open()?;
     if !birth.forerun {
         plan.process.oom_score_adj.apply(&proc)?;
@@ -92,7 +97,7 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     mounts::attach_all(&made, root.as_fd())?;
     plan.devices.make(root.as_fd(), gathered.and_then(|gathered| gathered.devices.as_deref()))?;
     if late {
-        run_hooks(plan, birth, &proc)?;
+        run_hooks(plan, birth, &proc, root.as_fd())?;
         rootfs::change(root.as_fd(), plan.namespaces.mount)?;
     }
     let terminal = open_terminal(plan, root.as_fd(), &proc)?;
@@ -103,7 +108,8 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
     plan.root.seal(root.as_fd())?;
     standard::apply(&plan.stdio, terminal.as_ref(), root.as_fd(), plan.process.uid())?;
     let admin = plan.namespaces.new_cgroup && !birth.in_all_groups;
-    let keep = still_needed(birth.sync, birth.joiner, terminal.as_ref());
+    let mut keep = still_needed(birth.sync, birth.joiner, terminal.as_ref());
+    keep.extend(plan.hooks.descriptors().filter(|_| plan.hooks.at_start()));
     let last = Last { keep, preserve: plan.stdio.preserve, admin };
     let ready = plan.process.become_user(root.as_fd(), &proc, &last)?;
     join_last(plan, birth)?;
@@ -115,26 +121,30 @@ fn set_up<'a>(plan: &'a Plan, birth: &Birth<'_>) -> Result<Ready<'a>, Error> {
 pub(crate) fn detach_from_parent<'fd>(
     needed: impl Iterator<Item = BorrowedFd<'fd>>,
     preserve: u32,
+    reset_signals: fn(),
 ) -> Result<(), Error> {
     // Until execve, nobody inside may look into this process or ptrace it (CVE-2016-9962).
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during(|| "become non-dumpable")?;
     descriptors::keep_only(needed, preserve)?;
-    syscall::signals::reset_for_exec();
+    reset_signals();
     setsid().during(|| "start a new session")?;
     // Modes of what is created are taken as they are; the process gets its own mask with its user.
     umask(Mode::empty());
     Ok(())
 }
 
-/// Descriptors for the last steps: the socket, the groups still to join (not the v2 folder), the terminal to hand over.
+/// Descriptors for the last steps: the socket, the group still to join (memory), the terminal to hand over.
 pub(crate) fn still_needed<'a>(
     sync: &'a ChildEnd,
     joiner: &'a cgroup::Joiner,
     terminal: Option<&'a Terminal>,
 ) -> Vec<BorrowedFd<'a>> {
-    let folder = joiner.v2_dir().map(|fd| fd.as_raw_fd());
-    let groups = joiner.descriptors().filter(|fd| Some(fd.as_raw_fd()) != folder);
-    groups.chain(sync.descriptors()).chain(terminal.map(|terminal| terminal.master.as_fd())).collect()
+    joiner
+        .memory_descriptor()
+        .into_iter()
+        .chain(sync.descriptors())
+        .chain(terminal.map(|terminal| terminal.master.as_fd()))
+        .collect()
 }
 
 /// A caller without the machine's rights has what it may have of the host's only now, in the container's namespaces.
@@ -156,12 +166,15 @@ fn show_root(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
 }
 
 /// The container is whole but for what is hidden from it, and the host's files are still there.
-fn run_hooks(plan: &Plan, birth: &Birth<'_>, proc: &Procfs) -> Result<(), Error> {
+fn run_hooks(plan: &Plan, birth: &Birth<'_>, proc: &Procfs, root: BorrowedFd<'_>) -> Result<(), Error> {
     if !plan.hooks.before_pivot() {
         return Ok(());
     }
     if plan.hooks.in_runtime() {
         birth.sync.show_namespaces()?;
+    }
+    if plan.hooks.in_container() {
+        rustix::process::fchdir(root).during(|| "enter the container's root for createContainer hooks")?;
     }
     plan.hooks.create_container(&state(plan, hooks::own_pid(proc)?))
 }
@@ -171,17 +184,16 @@ fn state(plan: &Plan, pid: i32) -> oci::State {
 }
 
 fn start(plan: &Plan, ready: &Ready<'_>) -> Error {
-    if plan.hooks.at_start()
-        && let Err(error) = plan.hooks.start_container(&state(plan, rustix::process::getpid().as_raw_nonzero().get()))
-    {
-        return error;
+    if !plan.hooks.at_start() {
+        return ready.execute(|_| Ok(()));
     }
-    ready.execute()
+    let state = state(plan, rustix::process::getpid().as_raw_nonzero().get());
+    ready.execute(|environment| plan.hooks.start_container(&state, environment))
 }
 
 fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Option<Terminal>, Error> {
     let Some(size) = plan.process.terminal else { return Ok(None) };
-    let terminal = terminal::open(root, proc, size)?;
+    let terminal = terminal::open(root, proc, size, &plan.stdio)?;
     terminal.control()?;
     terminal.mount_console(root)?;
     Ok(Some(terminal))
@@ -203,6 +215,8 @@ fn join_last(plan: &Plan, birth: &Birth<'_>) -> Result<(), Error> {
         .joiner
         .join_memory()
         .map_err(|error| Error::system("join the memory cgroup", std::io::Error::other(error)))?;
+    // What waits has no way to the groups of the host.
+    birth.joiner.memory_descriptor().map(syscall::descriptors::close_one);
     if plan.namespaces.new_cgroup && !birth.in_all_groups {
         namespaces::new_cgroup_namespace()?;
     }

@@ -24,6 +24,9 @@ pub struct Stdio {
     pub stderr: Option<OwnedFd>,
     /// In place of the three above: 0, 1 and 2 of the calling process, which must be open.
     pub own: bool,
+    /// Of a process with a terminal: line ends are not turned into `\r\n` (ONLCR, termios(3)), as for output that goes on to a
+    /// pipe or a file.
+    pub plain_line_ends: bool,
     /// As many descriptors of the calling process from 3 on are the process's too. They must be open, and stay so over
     /// execve.
     pub preserve: u32,
@@ -57,6 +60,11 @@ pub struct Invocation {
     pub starter: Option<OwnedFd>,
     /// `linux.cgroupsPath` is `slice:prefix:name`, and systemd makes the group.
     pub systemd_cgroup: bool,
+    /// The container stays in the caller's groups: `linux.cgroupsPath` and `linux.resources` are not looked at.
+    pub no_cgroup: bool,
+    /// The process keeps the caller's supplementary groups, in place of `process.user.additionalGids`: for a caller whose
+    /// groups may not be mapped, and that is trusted with what they open.
+    pub keep_groups: bool,
     /// A mount namespace with hardly a mount in it ([`staging`](crate::staging)): the container's is made from a copy of it
     /// and not of the caller's, whose mounts may be thousands. Not with a new user namespace, nor with hooks that must see
     /// the host's files in the container's namespace; there it is ignored.
@@ -66,4 +74,6 @@ pub struct Invocation {
     /// The host's mount namespace, where it is not the caller's: the container's is a copy of it where hooks must see the
     /// host's files there. A root without a path is then shown at `rootfs` in `state.bundle`, which must be there.
     pub host_mounts: Option<OwnedFd>,
+    /// What the hooks in the container's namespaces write to.
+    pub hook_output: crate::hooks::Output,
 }

@@ -122,7 +122,7 @@ impl OwnedNamespaces {
             move_into_thread_name_spaces(user.as_fd(), ThreadNameSpaceType::USER)
                 .during(|| "join the user namespace of the pod")?;
         }
-        become_its_root()?;
+        become_its_root(false)?;
         syscall::clone::unshare_process(self.kinds())
             .map_err(|error| namespaces::refused(format!("make new namespaces ({:?})", self.kinds()), error))?;
         if self.network {

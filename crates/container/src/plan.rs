@@ -50,7 +50,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the property; nothing was changed.
-    pub fn new(spec: &oci::Spec, inputs: Inputs) -> Result<Self, Error> {
+    pub fn new(spec: &oci::Spec, mut inputs: Inputs) -> Result<Self, Error> {
         let mut warnings = Vec::new();
         let none = oci::Linux::default();
         let linux = spec.linux.as_ref().unwrap_or(&none);
@@ -58,13 +58,17 @@ impl Plan {
         let namespaces = Namespaces::parse(linux, inputs.namespaces)?;
         let time_offsets = TimeOffsets::parse(&linux.time_offsets, &namespaces)?;
         let placement = Placement::parse(spec, linux, &inputs.invocation)?;
-        let limits = cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default())
-            .map_err(|error| Error::invalid(format!("linux.resources: {error}")))?;
+        let limits =
+            cgroup::Limits::from_spec(&linux.resources.clone().unwrap_or_default()).map_err(|error| match error {
+                cgroup::Error::Invalid { .. } => Error::invalid(error.to_string()),
+                error => Error::invalid(format!("linux.resources: {error}")),
+            })?;
         let limits = match inputs.invocation.nesting {
             Some(nesting) => limits.with_nesting(nesting),
             None => limits,
         };
         let hooks = spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
+        let hooks = hooks.with_output(std::mem::take(&mut inputs.invocation.hook_output));
         let label = linux.mount_label.as_deref();
         for entry in spec.mounts.iter().filter(|entry| !entry.destination.starts_with('/')) {
             warnings
@@ -84,6 +88,7 @@ impl Plan {
             Some(process) => Process::parse(process, linux, filter, &mut warnings)?,
             None => Process::absent(linux, filter, &mut warnings)?,
         };
+        let process = process.with_callers_groups(inputs.invocation.keep_groups);
         let rights = Rights::of(process.callers_capabilities, inputs.invocation.staging.is_some())?;
         if let Some(mappings) = namespaces.user.mappings() {
             process.check_mapped(mappings)?;
@@ -147,6 +152,7 @@ impl Plan {
             .chain(mounts)
             .chain(standard::descriptors(&self.stdio))
             .chain(self.process.descriptor())
+            .chain(self.hooks.descriptors())
     }
 }
 

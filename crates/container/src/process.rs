@@ -107,6 +107,11 @@ impl Process {
         Ok(Self { arguments: StringArray::new(Vec::new()), ..parsed })
     }
 
+    /// Keeps the caller's supplementary groups, or takes its own.
+    pub(crate) fn with_callers_groups(self, keep: bool) -> Self {
+        Self { credentials: self.credentials.with_callers_groups(keep), ..self }
+    }
+
     /// Whether all its ids have one outside of the user namespace.
     pub(crate) fn check_mapped(&self, mappings: &IdMappings) -> Result<(), Error> {
         self.credentials.check_mapped(mappings)
@@ -193,12 +198,12 @@ pub(crate) struct Ready<'a> {
 
 impl Ready<'_> {
     /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with it, it
-    /// goes last, and has to allow nothing but execve.
-    pub(crate) fn execute(&self) -> Error {
+    /// goes last, and has to allow nothing but execve. `before`, which is given the environment, is confined already.
+    pub(crate) fn execute(&self, before: impl FnOnce(&[CString]) -> Result<(), Error>) -> Error {
         if self.file.is_empty() {
             return Error::invalid("process: is missing, so there is nothing to start");
         }
-        if let Err(error) = self.confine() {
+        if let Err(error) = self.confine().and_then(|()| before(self.environment.strings())) {
             return error;
         }
         let cause = syscall::exec::execve(&self.file, &self.process.arguments, &self.environment);

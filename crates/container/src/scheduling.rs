@@ -1,7 +1,7 @@
 //! `process.scheduler`, `process.ioPriority`, `process.execCPUAffinity`.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use syscall::scheduling::{SchedulerAttributes, set_io_priority, set_scheduler};
+use syscall::scheduling::{SchedulerAttributes, reset_cpu_affinity, set_io_priority, set_scheduler};
 
 use crate::{Error, error::During, text::number_list};
 
@@ -44,7 +44,7 @@ impl Scheduling {
     /// In the child, while it has its capabilities.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         if let Some(attributes) = self.attributes {
-            set_scheduler(attributes).during(|| format!("set process.scheduler ({attributes:?})"))?;
+            set_scheduler(attributes).during(|| format!("set process.scheduler ({})", words(attributes)))?;
         }
         if let Some((class, level)) = self.io {
             set_io_priority(class, level)
@@ -52,6 +52,22 @@ impl Scheduling {
         }
         Ok(())
     }
+}
+
+/// For messages: the policy, and what is not 0.
+fn words(attributes: SchedulerAttributes) -> String {
+    let SchedulerAttributes { policy, flags, nice, priority, runtime, deadline, period, .. } = attributes;
+    let policy = POLICIES.iter().find(|(_, number)| *number == policy).map_or("policy", |(name, _)| *name);
+    let numbers = [
+        ("nice", i128::from(nice)),
+        ("priority", i128::from(priority)),
+        ("runtime", i128::from(runtime)),
+        ("deadline", i128::from(deadline)),
+        ("period", i128::from(period)),
+    ];
+    let set = numbers.iter().filter(|(_, number)| *number != 0).map(|(name, number)| format!(", {name} {number}"));
+    let flags = FLAGS.iter().filter(|(_, bit)| flags & bit != 0).map(|(name, _)| format!(", {name}"));
+    set.chain(flags).fold(policy.to_owned(), |text, part| text + &part)
 }
 
 fn attributes(scheduler: &oci::Scheduler) -> Result<SchedulerAttributes, Error> {
@@ -118,9 +134,19 @@ impl Affinity {
         set(self.initial.as_ref(), "initial")
     }
 
+    /// Without an affinity of its own the command has none: the caller's is not for containers.
     pub(crate) fn after_joining(&self) -> Result<(), Error> {
+        if self.initial.is_none() && self.last.is_none() {
+            reset_affinity();
+        }
         set(self.last.as_ref(), "final")
     }
+}
+
+/// In the child, once it is in its cpuset: what confines the caller (taskset(1), `CPUAffinity=` of its unit) does not confine
+/// the container, as with runc and crun. Where the kernel refuses it (a seccomp filter of an outer container), it stays.
+pub(crate) fn reset_affinity() {
+    let _ = reset_cpu_affinity();
 }
 
 fn set(cpus: Option<&CpuSet>, field: &str) -> Result<(), Error> {

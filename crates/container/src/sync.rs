@@ -144,6 +144,12 @@ pub(crate) fn is_over(socket: BorrowedFd<'_>) -> bool {
     !matches!(rustix::net::recv(socket, &mut [0u8; 1], flags), Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
+/// Whether the other end has read all that was sent to it (`SIOCOUTQ`, unix(7)).
+pub(crate) fn is_read(socket: BorrowedFd<'_>) -> Result<bool, Error> {
+    let unread = syscall::socket_queue::unread_by_peer(socket);
+    unread.map(|bytes| bytes == 0).during(|| "ask whether the container has read its request")
+}
+
 /// Tells the child to start.
 pub(crate) fn start(parent: BorrowedFd<'_>) -> Result<(), Errno> {
     say(parent, START)
@@ -258,7 +264,8 @@ impl ChildEnd {
     fn accept(&self, listener: BorrowedFd<'_>) -> bool {
         loop {
             match accept_with(listener, SocketFlags::CLOEXEC) {
-                Ok(starter) if hear(starter.as_fd()) == Some(START) => {
+                // One that is over by now has withdrawn its request: the container was frozen.
+                Ok(starter) if hear(starter.as_fd()) == Some(START) && !is_over(starter.as_fd()) => {
                     return self.starter.set(ManuallyDrop::new(starter)).is_ok();
                 }
                 Ok(_) | Err(Errno::INTR | Errno::CONNABORTED | Errno::NFILE | Errno::NOMEM) => {}

@@ -9,11 +9,11 @@ use rustix::{
     mount::{OpenTreeFlags, open_tree},
     process::ioctl_tiocsctty,
     pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{OptionalActions, OutputModes, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
 
 use crate::{
-    Error, descriptors,
+    Error, Stdio, descriptors,
     destination::{self, Shape},
     error::During,
     mounts::attach,
@@ -35,7 +35,12 @@ pub(crate) struct Terminal {
 
 /// Opens a new terminal. What is at `/dev/pts/ptmx` is checked before it is opened: in a running container it is the
 /// container's to change.
-pub(crate) fn open(root: BorrowedFd<'_>, proc: &Procfs, size: Option<oci::ConsoleSize>) -> Result<Terminal, Error> {
+pub(crate) fn open(
+    root: BorrowedFd<'_>,
+    proc: &Procfs,
+    size: Option<oci::ConsoleSize>,
+    stdio: &Stdio,
+) -> Result<Terminal, Error> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
     let found = openat2(root, c"/dev/pts/ptmx", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
         .during(|| "open /dev/pts/ptmx for the terminal (is a devpts mounted on /dev/pts?)")?;
@@ -54,6 +59,13 @@ pub(crate) fn open(root: BorrowedFd<'_>, proc: &Procfs, size: Option<oci::Consol
     if let Some(size) = size {
         let size = Winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).during(|| "set the terminal's size")?;
+    }
+    if stdio.plain_line_ends {
+        let settings = tcgetattr(&slave).and_then(|mut settings| {
+            settings.output_modes.remove(OutputModes::ONLCR);
+            tcsetattr(&slave, OptionalActions::Now, &settings)
+        });
+        settings.during(|| "leave the terminal's line ends as they are written")?;
     }
     Ok(Terminal { master, slave: ManuallyDrop::new(slave) })
 }

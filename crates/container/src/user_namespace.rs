@@ -46,6 +46,9 @@ impl UserNamespace {
     }
 }
 
+/// Most mappings that a message shows: there may be 340.
+const SHOWN_MAX: usize = 4;
+
 /// One map of a user namespace.
 struct Map<'a> {
     /// In `/proc/<pid>`.
@@ -122,8 +125,14 @@ impl Map<'_> {
         Err(Error::invalid(format!("{}: {} {}: {}", self.field, self.helper, self.shown(), said.trim())))
     }
 
+    /// For messages: the first, and how many there are.
     fn shown(&self) -> String {
-        lines(self.lines).trim_end().replace('\n', ", ")
+        let first = &self.lines[..self.lines.len().min(SHOWN_MAX)];
+        let text = lines(first).trim_end().replace('\n', ", ");
+        match self.lines.len() {
+            ..=SHOWN_MAX => text,
+            all => format!("{text}, … ({all} mappings)"),
+        }
     }
 }
 
@@ -160,4 +169,17 @@ pub(crate) fn make(mappings: &IdMappings) -> Result<OwnedFd, Error> {
     waitid(WaitId::PidFd(child.pidfd.as_fd()), WaitIdOptions::EXITED)
         .during(|| "wait for the end of the user namespace's maker")?;
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_show_a_few_mappings() {
+        let lines: Vec<_> = (0..340).map(|id| oci::IdMapping { container_id: id, host_id: id, size: 1 }).collect();
+        let map = |lines| Map { file: "uid_map", helper: "newuidmap", field: "linux.uidMappings", lines, own: 0 };
+        assert_eq!(map(&lines).shown(), "0 0 1, 1 1 1, 2 2 1, 3 3 1, … (340 mappings)");
+        assert_eq!(map(&lines[..2]).shown(), "0 0 1, 1 1 1");
+    }
 }

@@ -23,7 +23,11 @@ use rustix::{
 };
 use syscall::clone::Clone3;
 
-use crate::{connection::Asked, failure::system, monitor::Monitor};
+use crate::{
+    connection::Asked,
+    failure::{of_container, system},
+    monitor::Monitor,
+};
 
 /// Seconds that a hook has which says nothing of its own: no request shall wait for ever.
 pub(crate) const PATIENCE: i64 = 120;
@@ -159,13 +163,22 @@ impl Monitor {
         let Runner { after, container, said, .. } = runner;
         let said = String::from_utf8_lossy(&said).into_owned();
         let failed = (!said.is_empty()).then_some(said);
-        if let (Some(why), After::Started(_) | After::Stopped(_)) = (&failed, &after) {
+        if let (Some(why), After::Stopped(_)) = (&failed, &after) {
             // The specification wants a warning of it, and that the life goes on.
             eprintln!("pinmon: container {container}: {why}");
         }
         match after {
             After::Create(serial) => self.created_with_hooks(serial, failed),
-            After::Started(asked) => self.reply(asked, Ok((Reply::Done, Attachments::new()))),
+            After::Started(asked) => {
+                let answer = match failed {
+                    None => Ok((Reply::Done, Attachments::new())),
+                    Some(why) => {
+                        self.stop_started(&container);
+                        Err(of_container(&format!("start container {container}"), &failure(&container, &why)))
+                    }
+                };
+                self.reply(asked, answer);
+            }
             After::Stopped(answers) => self.answer_all(answers),
         }
     }

@@ -74,6 +74,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
 
 /// Blocks what would end us, and reads it instead.
 pub(crate) fn signals() -> Result<SignalFd, String> {
+    syscall::signals::keep_ended_children();
     during("block signals", SignalFd::block(&SIGNALS))
 }
 

@@ -216,6 +216,13 @@ impl Monitor {
         }
     }
 
+    /// Kills a container whose poststart hook failed (runtime.md, "Lifecycle", step 9); its end is reported as any.
+    pub(crate) fn stop_started(&self, container: &str) {
+        if let Some(child) = self.find(container).and_then(|serial| self.containers.get(&serial)) {
+            kill(child);
+        }
+    }
+
     /// Kills a child; the caller that waits is answered when it was reaped, or soon.
     fn fail(&mut self, serial: u64, nascent: Nascent, asked: Asked, failure: Failure) {
         let Some(child) = self.containers.get_mut(&serial) else { return };

@@ -169,6 +169,19 @@ fn a_hook_that_fails_ends_the_creation_and_poststop_runs() {
 }
 
 #[test]
+fn poststart_that_fails_ends_the_container() {
+    let mut node = Node::start();
+    let hooks = oci::Hooks { poststart: vec![hook(&node, "fails", "echo why >&2; exit 3")], ..oci::Hooks::default() };
+    let seq = create(&mut node, "c", hooks, &["sleep", "1000"]);
+    made(node.answer(seq));
+    let failure = node.start_container("c").expect_err("its hook failed");
+    assert!(failure.message.contains("exit code 3") && failure.message.contains("why"), "{failure:?}");
+    assert_eq!(node.wait("c").signal, Some(9));
+    node.delete("c");
+    node.end();
+}
+
+#[test]
 fn poststop_runs_when_the_monitor_was_replaced() {
     let mut node = Node::start();
     let dir = node.state.path().display().to_string();

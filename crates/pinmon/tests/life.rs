@@ -46,6 +46,23 @@ fn inherits_nothing_of_the_monitor() {
     node.end();
 }
 
+/// What the kernel keeps from an init without a handler ends one that waits for its start.
+#[test]
+fn a_created_container_ends_by_a_signal() {
+    let mut node = Node::start();
+    node.create("c", &["sleep", "1000"]);
+    node.kill(Target::Container("c".into()), 15, KillScope::Init).expect("kill");
+    assert_eq!(node.wait("c").code, Some(143));
+    node.delete("c");
+    // The program itself is init's own again.
+    node.run("d", &["sleep", "1000"]);
+    node.kill(Target::Container("d".into()), 15, KillScope::Init).expect("kill");
+    node.kill(Target::Container("d".into()), 9, KillScope::Init).expect("it ignores the first");
+    assert_eq!(node.wait("d").signal, Some(9));
+    node.delete("d");
+    node.end();
+}
+
 #[test]
 fn a_command_that_is_not_there_is_told_by_name() {
     let mut node = Node::start();

@@ -1,10 +1,11 @@
-//! The monitor runs before containers; containers and commands do not inherit its priority.
+//! The monitor runs before containers; containers and commands inherit neither its priority nor its CPUs.
 
 mod node;
 
 use std::fs;
 
 use node::Node;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Nice values of a process and of its autogroup, where the kernel has autogroups.
 fn nice(pid: &str) -> (i32, Option<i32>) {
@@ -46,5 +47,26 @@ fn containers_and_commands_have_the_default_priority() {
     seen.sort();
     assert_eq!(seen, ["pinmon-log", "sleep", "sleep"]);
     node.delete("c");
+    node.end();
+}
+
+/// `CPUAffinity=` of the daemon's unit, or taskset(1), is for the engine.
+#[test]
+fn containers_and_commands_have_every_cpu() {
+    let mut node = Node::start();
+    let look = "while read name list; do case $name in Cpus_allowed_list:) echo $list;; esac; done < /proc/self/status";
+    node.shell("free", look);
+    node.wait("free");
+    let mut one = CpuSet::new();
+    one.set(0);
+    sched_setaffinity(Some(node.monitor), &one).expect("the monitor is ours");
+    node.shell("c", &format!("{look}; exec sleep 1000"));
+    node.wait_for_entry("c", &node.log("free")[0]);
+    let (started, output) = node.exec("c", "e", &["sleep", "1001"]).expect("exec");
+    let status = fs::read_to_string(format!("/proc/{}/status", started.pid)).expect("it lives");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
+    assert_eq!(node.log("free"), [format!("stdout F {list}")]);
+    drop(output);
+    ["free", "c"].into_iter().for_each(|id| node.delete(id));
     node.end();
 }

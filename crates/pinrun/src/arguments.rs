@@ -37,6 +37,8 @@ pub(crate) struct Global {
     pub(crate) log_format: LogFormat,
     pub(crate) debug: bool,
     pub(crate) systemd_cgroup: bool,
+    /// The container stays in the caller's groups.
+    pub(crate) no_cgroup: bool,
     pub(crate) rootless: Rootless,
 }
 
@@ -48,12 +50,14 @@ pub(crate) enum Wanted {
     Version,
 }
 
-const KNOWN: [Flag; 9] = [
+const KNOWN: [Flag; 10] = [
     value(&["root"]),
     value(&["log"]),
     value(&["log-format"]),
     switch(&["debug"]),
     switch(&["systemd-cgroup"]),
+    // crun's, which Podman gives for --cgroups=disabled.
+    value(&["cgroup-manager"]),
     value(&["rootless"]),
     // What older callers give.
     value(&["criu"]),
@@ -77,7 +81,15 @@ fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
     global.log = flags.value("log").filter(|path| !path.is_empty()).map(PathBuf::from);
     global.root = flags.value("root").filter(|path| !path.is_empty()).map_or_else(default_root, PathBuf::from);
     global.debug = flags.is_on("debug")?;
-    global.systemd_cgroup = flags.is_on("systemd-cgroup")?;
+    (global.systemd_cgroup, global.no_cgroup) = match flags.text("cgroup-manager")? {
+        None | Some("") => (flags.is_on("systemd-cgroup")?, false),
+        Some("cgroupfs") => (false, false),
+        Some("systemd") => (true, false),
+        Some("disabled") => (false, true),
+        Some(other) => {
+            return Err(Failure::usage(format!("invalid cgroup-manager {other:?}: cgroupfs, systemd or disabled")));
+        }
+    };
     global.rootless = match flags.text("rootless")? {
         None | Some("auto" | "") => Rootless::Auto,
         Some("true") => Rootless::Yes,

@@ -73,6 +73,13 @@ pub(crate) fn warn(global: &Global, message: &str) {
     log(global, "warning", message);
 }
 
+/// With `--debug`: what is done.
+pub(crate) fn debug(global: &Global, message: impl FnOnce() -> String) {
+    if global.debug {
+        log(global, "debug", &message());
+    }
+}
+
 /// The same of hooks that failed where that changes nothing.
 pub(crate) fn warn_each(global: &Global, errors: Vec<container::Error>) {
     errors.iter().for_each(|error| warn(global, &error.message));

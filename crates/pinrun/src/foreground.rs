@@ -223,6 +223,12 @@ pub(crate) fn fit(terminal: &OwnedFd) {
     }
 }
 
+/// Whether the terminal's output goes to a pipe or a file: what reads it wants lines as they were written. A terminal has them
+/// as the process's own terminal makes them.
+pub(crate) fn is_piped() -> bool {
+    !stdout().is_terminal()
+}
+
 /// Orphans below fall to this process, so that the process can be waited for.
 pub(crate) fn become_subreaper() -> Result<(), Failure> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).map_err(|errno| Failure::io("become a subreaper", errno))

@@ -33,6 +33,7 @@ GLOBAL OPTIONS:
    --log-format FORMAT   text (default) or json
    --debug               say more
    --systemd-cgroup      let systemd make groups; cgroupsPath is slice:prefix:name
+   --cgroup-manager NAME cgroupfs (default), systemd, or disabled: the container has no cgroup
    --rootless MODE       true, false or auto (default)
    --help, -h            this text
    --version, -v         versions
@@ -51,8 +52,14 @@ pub(crate) fn of_command(name: &str, options: &str) -> Failure {
     Failure::help(format!("{line}\n\nUSAGE:\n   pinrun {name} [options] [arguments...]\n{options}"))
 }
 
+/// Of the sources, which scripts/build names.
+const COMMIT: &str = match option_env!("PINION_COMMIT") {
+    Some(commit) if !commit.is_empty() => commit,
+    _ => "unknown",
+};
+
 /// `--version`, in the lines that containerd, Podman and Docker read.
 pub(crate) fn version() -> ExitCode {
-    println!("pinrun version {}\nspec: 1.3.0", env!("CARGO_PKG_VERSION"));
+    println!("pinrun version {}\ncommit: {COMMIT}\nspec: 1.3.0", env!("CARGO_PKG_VERSION"));
     ExitCode::SUCCESS
 }

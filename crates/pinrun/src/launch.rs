@@ -1,5 +1,7 @@
 //! From a bundle to a container that is set up and waits: what `create` and `run` have in common.
 
+mod record;
+
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -17,16 +19,18 @@ use rustix::{
 use crate::{
     arguments::Global,
     bundle::{self, Bundle},
-    clock,
     console::ConsoleSocket,
-    failure::{Failure, warn, warn_each},
+    failure::{Failure, debug, warn, warn_each},
     flags::{Flag, Flags, Order, switch, value},
-    keyring,
+    foreground, hook_output, keyring,
     open_files::OpenFiles,
     preserve::Preserved,
     staging,
-    state::{Folder, Record, VERSION, start_time},
+    state::{Folder, Record},
 };
+
+use record::hosts_mounts;
+pub(crate) use record::{Made, record};
 
 /// Options of both commands.
 pub(crate) const FLAGS: [Flag; 8] = [
@@ -121,8 +125,10 @@ impl Launched {
 /// Makes the container; what fails leaves nothing behind.
 pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Result<Launched, Failure> {
     let bundle = bundle::load(request.bundle.as_deref())?;
+    debug(global, || format!("container {}: bundle {:?}, root {:?}", request.id, bundle.path, bundle.rootfs));
     check_terminal(&bundle, request, request.detach || starter == Starter::Another)?;
     let hooks = bundle.spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
+    let hooks = hooks.with_output(hook_output::open(&bundle.spec.annotations)?);
     if request.no_pivot {
         warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
     }
@@ -164,7 +170,9 @@ impl Making<'_> {
         let trees = Hierarchies::open()?;
         // For this process's short life: its end closes all at once.
         std::mem::forget(trees.clone());
-        place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
+        if !self.global.no_cgroup {
+            place(&mut spec, &self.request.id, self.global.systemd_cgroup, &trees)?;
+        }
         if let Some(process) = &mut spec.process {
             self.request.preserved.tell(&mut process.env);
         }
@@ -187,13 +195,25 @@ impl Making<'_> {
         let mut nascent = container::create(&trees, plan)?;
         open_files.restore();
         let cloned = nascent.wait_until_cloned();
+        debug(self.global, || {
+            format!(
+                "container {}: cloned process {} into cgroup {}",
+                self.request.id,
+                nascent.pid,
+                nascent.group.path()
+            )
+        });
         let state = oci::State { pid: nascent.pid, ..state };
         let set_up = cloned.map_err(Failure::from).and_then(|()| self.set_up(&mut nascent, &state));
         let finished = set_up.and_then(|terminal| {
+            debug(self.global, || format!("container {}: set up, waits for its start", self.request.id));
             let terminal = hand_over(self.request, &nascent, terminal)?;
             let (id, own_keyring) = (&self.request.id, self.request.new_keyring);
             let (pid, group) = (nascent.pid, &nascent.group);
-            let record = record(spec, Made { id, pid, group, own_keyring, bundle: path, rootfs })?;
+            let mut record = record(spec, Made { id, pid, group, own_keyring, bundle: path, rootfs })?;
+            if self.global.no_cgroup {
+                record.cgroup.clear();
+            }
             self.folder.save(&record)?;
             if let Some(file) = &self.request.pid_file {
                 write_pid(file, nascent.pid)?;
@@ -222,15 +242,14 @@ impl Making<'_> {
         let linux = spec.linux.as_ref();
         let seccomp = match linux.and_then(|linux| linux.seccomp.as_ref()) {
             Some(profile) => {
-                let program =
-                    seccomp::compile(profile).map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?;
+                let program = seccomp::compile(profile).map_err(|error| Failure::new(error.to_string()))?;
                 self.folder.save_seccomp(&program)?;
                 Some(program)
             }
             None => None,
         };
-        if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| !self.global.systemd_cgroup)
-        {
+        let own_place = !self.global.systemd_cgroup && !self.global.no_cgroup;
+        if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| own_place) {
             self.folder.note_group(path)?;
         }
         if hosts_mounts(&spec.linux) {
@@ -241,14 +260,23 @@ impl Making<'_> {
             starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
             systemd_cgroup: self.global.systemd_cgroup,
             staging: staging::open(),
+            no_cgroup: self.global.no_cgroup,
+            keep_groups: keeps_groups(&spec.annotations),
             nesting: None,
             host_mounts: None,
+            hook_output: hook_output::open(&spec.annotations)?,
         };
+        let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
         Ok(Inputs {
             rootfs: Rootfs::Path(rootfs),
             mounts: BTreeMap::new(),
             namespaces: BTreeMap::new(),
-            stdio: Stdio { own: true, preserve: self.request.preserved.count, ..Stdio::default() },
+            stdio: Stdio {
+                own: true,
+                plain_line_ends: relays && foreground::is_piped(),
+                preserve: self.request.preserved.count,
+                ..Stdio::default()
+            },
             seccomp,
             invocation,
         })
@@ -261,6 +289,7 @@ impl Making<'_> {
             match nascent.advance()? {
                 Progress::Pending => {}
                 Progress::NamespacesMade => {
+                    debug(self.global, || format!("container {}: namespaces made, hooks run", self.request.id));
                     self.hooks.create_runtime(state)?;
                     nascent.go_on()?;
                 }
@@ -273,10 +302,18 @@ impl Making<'_> {
     }
 }
 
+/// crun's annotation, which Podman gives for `--group-add keep-groups`.
+pub(crate) fn keeps_groups(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get("run.oci.keep_original_groups").is_some_and(|value| value != "0")
+}
+
 /// Where the spec says nothing.
 pub(crate) fn place(spec: &mut oci::Spec, id: &str, systemd: bool, trees: &Hierarchies) -> Result<(), Failure> {
     let linux = spec.linux.get_or_insert_default();
     let path = linux.cgroups_path.get_or_insert_default();
+    if path.contains('\0') {
+        return Err(Failure::new(format!("linux.cgroupsPath: {path:?} has a NUL byte")));
+    }
     match (systemd, path.is_empty()) {
         (false, true) => *path = trees.place_for(id)?.as_str().to_owned(),
         (false, false) if !path.starts_with('/') => *path = trees.place_for(path)?.as_str().to_owned(),
@@ -299,64 +336,6 @@ fn hand_over(request: &Request, nascent: &Nascent, terminal: Option<OwnedFd>) ->
         (Some(terminal), Some(socket)) => socket.send(terminal.as_fd()).map(|()| None),
         (terminal, _) => Ok(terminal),
     }
-}
-
-/// A container whose init is there.
-pub(crate) struct Made<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) pid: i32,
-    pub(crate) group: &'a cgroup::Group,
-    pub(crate) own_keyring: bool,
-    /// Absolute.
-    pub(crate) bundle: PathBuf,
-    /// Absolute.
-    pub(crate) rootfs: PathBuf,
-}
-
-pub(crate) fn record(spec: oci::Spec, made: Made<'_>) -> Result<Record, Failure> {
-    let gone = || Failure::new("the container's process ended before it was started");
-    let [bundle, rootfs] = [made.bundle, made.rootfs].map(|path| path.to_string_lossy().into_owned());
-    let hosts_mounts = hosts_mounts(&spec.linux);
-    let linux = spec.linux.unwrap_or_default();
-    Ok(Record {
-        version: VERSION,
-        oci_version: spec.oci_version,
-        id: made.id.to_owned(),
-        pid: made.pid,
-        start_time: start_time(made.pid).ok_or_else(gone)?,
-        bundle,
-        rootfs,
-        created: clock::now(),
-        owner: rustix::process::geteuid().as_raw(),
-        cgroup: made.group.path().as_str().to_owned(),
-        own_pids: has_own_pids(&linux),
-        own_users: linux.namespaces.iter().any(|namespace| namespace.kind == oci::NamespaceType::User),
-        hosts_mounts,
-        own_keyring: made.own_keyring,
-        systemd_unit: made.group.unit_name().map(str::to_owned),
-        annotations: spec.annotations,
-        process: spec.process.unwrap_or_default(),
-        resources: linux.resources,
-        hooks: spec.hooks,
-        intel_rdt: linux.intel_rdt,
-        seccomp_agent: linux.seccomp.and_then(seccomp_agent),
-    })
-}
-
-/// Whether its mounts are made in the caller's namespace.
-fn hosts_mounts(linux: &Option<oci::Linux>) -> bool {
-    let mut namespaces = linux.iter().flat_map(|linux| &linux.namespaces);
-    !namespaces.any(|namespace| namespace.kind == oci::NamespaceType::Mount)
-}
-
-fn seccomp_agent(profile: oci::Seccomp) -> Option<[String; 2]> {
-    let path = profile.listener_path.filter(|path| !path.is_empty())?;
-    Some([path, profile.listener_metadata.unwrap_or_default()])
-}
-
-fn has_own_pids(linux: &oci::Linux) -> bool {
-    let pid = linux.namespaces.iter().find(|namespace| namespace.kind == oci::NamespaceType::Pid);
-    pid.is_some_and(|namespace| namespace.path.as_deref().unwrap_or("").is_empty())
 }
 
 /// Beside and renamed: who waits for the file must not read half of it.

@@ -27,6 +27,7 @@ mod failure;
 mod flags;
 mod foreground;
 mod help;
+mod hook_output;
 mod json_path;
 mod keyring;
 mod launch;
@@ -46,6 +47,7 @@ syscall::program_entry!(run);
 
 fn run() -> u8 {
     syscall::allocator::grow_by(HEAP);
+    syscall::signals::keep_ended_children();
     let (global, wanted) = arguments::parse(std::env::args_os().skip(1));
     let done = match wanted {
         Ok(Wanted::Command(name, arguments)) => command::run(&global, &name, arguments),

@@ -94,6 +94,7 @@ pub(crate) fn reset(source: &Source) -> Result<(), Failure> {
 }
 
 fn on_threads<T>(config: &Config, work: impl AsyncFnOnce(PathBuf) -> Result<T, Failure>) -> Result<T, Failure> {
+    syscall::signals::keep_ended_children();
     limits::remember_open_files();
     limits::bound_memory();
     priority::run_before_containers();

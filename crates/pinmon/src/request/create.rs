@@ -127,7 +127,7 @@ impl Monitor {
             return self.programs.read(&file).map(Some);
         }
         let Some(profile) = spec.linux.as_ref().and_then(|linux| linux.seccomp.as_ref()) else { return Ok(None) };
-        let program = seccomp::compile(profile).map_err(|e| invalid(format!("linux.seccomp: {e}")))?;
+        let program = seccomp::compile(profile).map_err(|e| invalid(e.to_string()))?;
         Ok(Some(self.programs.share(program)))
     }
 

@@ -42,7 +42,8 @@ impl Monitor {
         self.inherit.restore_files(&mut process);
         let what = format!("exec in container {container}");
         let group = group.exec_group(&id).map_err(|e| system(&what, e))?;
-        let target = Target { init: pidfd, user_namespace: child.user_namespace, callers_mounts: false };
+        // The CRI has neither personality nor memory policy.
+        let target = Target { user_namespace: child.user_namespace, ..pidfd.into() };
         let filter = filter.as_deref().map(Into::into);
         let cloned = container::exec(group, target, &process, stdio(attachments), filter);
         self.terminals.cloned();

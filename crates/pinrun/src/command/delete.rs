@@ -1,7 +1,6 @@
 use std::ffi::OsString;
 
 use cgroup::{Group, GroupPath, Hierarchies};
-use container::hooks::Hooks;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -15,6 +14,7 @@ use crate::{
     exit_code::ExitCode,
     failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
+    hook_output,
     state::{self, Folder, Record},
 };
 
@@ -56,9 +56,19 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
 /// Its group, if anything of it is there.
 fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
     match record.systemd_unit {
+        None if record.cgroup.is_empty() => Ok(None),
         Some(_) => record.group().map(Some),
         None => Ok(state::remains(&Hierarchies::open()?, &GroupPath::parse(&record.cgroup)?)?),
     }
+}
+
+/// Stops a container, whatever it does, and removes it.
+pub(crate) fn destroy(global: &Global, folder: Folder, record: Record) -> Result<(), Failure> {
+    let group = remaining(&record)?;
+    if let Some(init) = record.init()? {
+        end(&record, &init, group.as_ref())?;
+    }
+    clean(global, folder, record, group)
 }
 
 /// Kills the container, frozen or not, and waits for its init to be gone.
@@ -102,8 +112,11 @@ pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Opti
     }
     folder.remove()?;
     // They were checked when the container was made.
-    if let Some(Ok(hooks)) = record.hooks.as_ref().map(Hooks::parse) {
-        warn_each(global, hooks.poststop(&record.state(oci::Status::Stopped)));
+    match hook_output::hooks(&record) {
+        Ok(hooks) => {
+            warn_each(global, hooks.map_or(Vec::new(), |hooks| hooks.poststop(&record.state(oci::Status::Stopped))))
+        }
+        Err(failure) => warn(global, &format!("poststop hooks: {failure}")),
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         return Ok(ExitCode::SUCCESS);
     }
     let notices = group.oom_notices()?;
-    let mut watched = Watched { id, group: &group, init, notices, kills: group.oom_kills() };
+    let mut watched = Watched { id, group: &group, init, notices, kills: group.oom_kills(), again: None };
     while watched.go_on(Instant::now() + interval)? {
         match stats::stats(&group) {
             Ok(now) => print("stats", id, Some(now))?,
@@ -47,6 +47,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+/// How often, and how long after an early notice, the count is looked at: the process that is chosen may take a moment to be
+/// killed, or be spared for one that ends anyway.
+const COUNT_PAUSE: Duration = Duration::from_millis(10);
+const COUNT_TIME: Duration = Duration::from_secs(2);
+
 /// A container until its end.
 struct Watched<'a> {
     id: &'a str,
@@ -55,6 +60,8 @@ struct Watched<'a> {
     notices: Option<OomNotices>,
     /// Told so far.
     kills: u64,
+    /// Until when the count is looked at again without another notice.
+    again: Option<Instant>,
 }
 
 impl Watched<'_> {
@@ -62,21 +69,27 @@ impl Watched<'_> {
     fn go_on(&mut self, until: Instant) -> Result<bool, Failure> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
+            let left = if self.again.is_some() { left.min(COUNT_PAUSE) } else { left };
             let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
             let mut fds = vec![PollFd::new(&self.init, PollFlags::IN)];
             fds.extend(self.notices.iter().map(|notices| PollFd::new(notices, PollFlags::IN)));
             match poll(&mut fds, Some(&time)) {
-                Ok(0) => return Ok(true),
+                Ok(0) if self.again.is_none() => return Ok(true),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Failure::io("wait for the container's events", errno)),
             }
             let ended = !fds[0].revents().is_empty();
-            if let Some(notices) = &self.notices {
-                notices.clear();
+            if self.notices.as_ref().is_some_and(|notices| notices.clear() && notices.are_early()) {
+                self.again = Some(Instant::now() + COUNT_TIME);
             }
             self.tell_oom()?;
             if ended {
                 return Ok(false);
+            }
+            let now = Instant::now();
+            self.again = self.again.filter(|again| *again > now);
+            if now >= until {
+                return Ok(true);
             }
         }
     }

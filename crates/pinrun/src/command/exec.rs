@@ -14,9 +14,9 @@ use crate::{
     bundle,
     console::ConsoleSocket,
     exit_code::ExitCode,
-    failure::Failure,
+    failure::{Failure, debug},
     flags::{Flag, Flags, Order, switch, text, value},
-    foreground::Foreground,
+    foreground::{self, Foreground},
     keyring,
     launch::{self, write_pid},
     preserve::Preserved,
@@ -61,7 +61,8 @@ struct Request {
     pid_file: Option<PathBuf>,
     preserved: Preserved,
     detach: bool,
-    group: Option<String>,
+    /// `--cgroup`, as given.
+    groups: Vec<String>,
 }
 
 fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
@@ -78,6 +79,7 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
     let (nascent, terminal) = launch(&request, &folder, &record, running)?;
+    debug(global, || format!("container {}: process {} executed its program", record.id, nascent.pid));
     match foreground {
         None => Ok(ExitCode::SUCCESS),
         Some(foreground) => Ok(ExitCode::from(foreground.stay(&nascent.pidfd, terminal)?)),
@@ -107,7 +109,12 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
     let socket = |path: Option<&OsStr>| path.map(ConsoleSocket::connect).transpose();
     let detach = flags.is_on("detach")?;
     let process = match path("process") {
-        Some(file) => bundle::read_json(file.as_ref(), &format!("process {file:?}"))?,
+        Some(file) => {
+            let process: oci::Process = bundle::read_json(file.as_ref(), &format!("process {file:?}"))?;
+            // The container's is for all that is executed in it.
+            let affinity = process.exec_cpu_affinity.or_else(|| record.process.exec_cpu_affinity.clone());
+            oci::Process { exec_cpu_affinity: affinity, ..process }
+        }
         None => adapted(&record.process, flags)?,
     };
     let console_socket = socket(path("console-socket"))?;
@@ -127,7 +134,7 @@ fn request(flags: &Flags, record: &Record) -> Result<Request, Failure> {
         pid_file: path("pid-file").map(PathBuf::from),
         preserved: Preserved::default(),
         detach,
-        group: flags.text("cgroup")?.map(str::to_owned),
+        groups: flags.values("cgroup").map(|word| text(word).map(str::to_owned)).collect::<Result<_, _>>()?,
     })
 }
 
@@ -160,12 +167,19 @@ fn adapted(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> 
     }
     process.no_new_privileges |= flags.is_on("no-new-privs")?;
     for capability in flags.values("cap") {
-        let sets = process.capabilities.get_or_insert_default();
-        for set in [&mut sets.bounding, &mut sets.effective, &mut sets.permitted] {
-            set.push(text(capability)?.to_owned());
-        }
+        add_capability(&mut process, text(capability)?);
     }
     Ok(process)
+}
+
+/// Of a user other than root execve(2) leaves only the ambient capabilities, which have to be inheritable too. Root needs
+/// neither, and what is inheritable is given to programs that nobody thought of (CVE-2022-29162).
+fn add_capability(process: &mut oci::Process, capability: &str) {
+    let is_root = process.user.uid == 0;
+    let sets = process.capabilities.get_or_insert_default();
+    let of_all = [&mut sets.bounding, &mut sets.effective, &mut sets.permitted];
+    let of_others = [&mut sets.inheritable, &mut sets.ambient].into_iter().filter(|_| !is_root);
+    of_all.into_iter().chain(of_others).for_each(|set| set.push(capability.to_owned()));
 }
 
 /// A later value of a variable replaces the earlier.
@@ -194,14 +208,23 @@ fn launch(
 ) -> Result<(Nascent, Option<OwnedFd>), Failure> {
     let failed = |failure: Failure| failure.within("exec failed: unable to start container process");
     let Running { init, group } = running;
-    let group = match &request.group {
-        None => group,
-        Some(below) => record.group_below(below)?,
+    let group = if request.groups.is_empty() { group } else { record.group_below(&request.groups)? };
+    let relays = request.process.terminal && request.console_socket.is_none();
+    let stdio = Stdio {
+        own: true,
+        plain_line_ends: relays && foreground::is_piped(),
+        preserve: request.preserved.count,
+        ..Stdio::default()
     };
-    let stdio = Stdio { own: true, preserve: request.preserved.count, ..Stdio::default() };
     let seccomp = folder.seccomp()?;
-    let target =
-        container::Target { init: init.as_fd(), user_namespace: record.own_users, callers_mounts: record.hosts_mounts };
+    let target = container::Target {
+        init: init.as_fd(),
+        user_namespace: record.own_users,
+        callers_mounts: record.hosts_mounts,
+        personality: record.personality.as_ref(),
+        memory_policy: record.memory_policy.as_ref(),
+        keep_groups: launch::keeps_groups(&record.annotations),
+    };
     let agent = record.seccomp_agent.clone().map(|[path, metadata]| Agent {
         path,
         metadata,

@@ -44,7 +44,7 @@ fn features() -> Value {
             "run.pinion.pinrun.version": env!("CARGO_PKG_VERSION"),
             "run.pinion.pinrun.checkpoint.enabled": "true",
         },
-        "potentiallyUnsafeConfigAnnotations": ["org.criu.config", "org.systemd.property."],
+        "potentiallyUnsafeConfigAnnotations": ["org.criu.config", "org.systemd.property.", "run.oci."],
     })
 }
 

@@ -22,15 +22,15 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let init = record.init()?;
     let all = flags.is_on("all")?;
     if all || signal == libc::SIGKILL && !record.own_pids {
-        return match record.group() {
-            Ok(group) if signal == libc::SIGKILL => group.kill(),
-            Ok(group) => group.signal(signal),
+        match record.group() {
+            // Without a group there is the init alone to be killed.
+            Ok(group) if !all && !group.is_real() => {}
+            Ok(group) if signal == libc::SIGKILL => return done(group.kill()),
+            Ok(group) => return done(group.signal(signal)),
             // Nothing is left to be killed.
-            Err(_) if init.is_none() => Ok(()),
+            Err(_) if init.is_none() => return Ok(ExitCode::SUCCESS),
             Err(failure) => return Err(failure),
         }
-        .map(|()| ExitCode::SUCCESS)
-        .map_err(Failure::from);
     }
     match syscall::pidfd_signal::pidfd_signal(&record.running()?, signal) {
         Ok(()) => {}
@@ -42,4 +42,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         let _ = record.group().map(|group| group.thaw());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn done(result: Result<(), cgroup::Error>) -> Result<ExitCode, Failure> {
+    Ok(result.map(|()| ExitCode::SUCCESS)?)
 }

@@ -18,10 +18,16 @@ mod start;
 mod state;
 mod update;
 
-use crate::{arguments::Global, exit_code::ExitCode, failure::Failure, help};
+use crate::{
+    arguments::Global,
+    exit_code::ExitCode,
+    failure::{Failure, debug},
+    help,
+};
 
 /// Runs the command of this name.
 pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, Failure> {
+    debug(global, || format!("{name}: begins (states in {:?})", global.root));
     let done = match name {
         "checkpoint" => checkpoint::run(global, arguments),
         "create" => create::run(global, arguments),
@@ -42,5 +48,6 @@ pub(crate) fn run(global: &Global, name: &str, arguments: Vec<std::ffi::OsString
         "update" => update::run(global, arguments),
         other => Err(Failure::usage(format!("no such command: {other:?}; see pinrun --help"))),
     };
+    debug(global, || format!("{name}: {}", done.as_ref().map_or("failed", |_| "done")));
     done.map_err(|failure| if failure.help { help::of_command(name, &failure.message) } else { failure })
 }

@@ -129,7 +129,7 @@ impl Asked<'_> {
         if let Some(profile) = &linux.seccomp {
             // The image has its own; this is for commands.
             let program = seccomp::compile(profile);
-            self.folder.save_seccomp(&program.map_err(|error| Failure::new(format!("linux.seccomp: {error}")))?)?;
+            self.folder.save_seccomp(&program.map_err(|error| Failure::new(error.to_string()))?)?;
         }
         outside::make_mountpoints(&spec, &rootfs)?;
         let (options, inherited) = self.options(&spec, &rootfs)?;

@@ -6,7 +6,7 @@ use crate::{
     arguments::Global,
     command::delete,
     exit_code::ExitCode,
-    failure::{Failure, warn, warn_each},
+    failure::{Failure, warn},
     flags::switch,
     foreground::{self, Foreground},
     launch::{self, Launched, Request, Starter, launch},
@@ -47,8 +47,13 @@ fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
     }
     launched.folder.unlock();
     let running = launched.record.state(oci::Status::Running);
-    warn_each(global, launched.hooks.poststart(&running));
-    Ok(launched)
+    match launched.hooks.poststart(&running) {
+        Ok(()) => Ok(launched),
+        Err(error) => {
+            launched.abandon(global);
+            Err(error.into())
+        }
+    }
 }
 
 fn execute(nascent: &mut Nascent) -> Result<(), Failure> {

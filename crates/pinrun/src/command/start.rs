@@ -1,12 +1,12 @@
 use std::ffi::OsString;
 
-use container::hooks::Hooks;
-
 use crate::{
     arguments::Global,
+    command::delete,
     exit_code::ExitCode,
-    failure::{Failure, warn_each},
+    failure::{Failure, debug},
     flags::{Flags, Order},
+    hook_output,
     state::Folder,
 };
 
@@ -26,10 +26,19 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
             status => format!("cannot start a container in the {} state: {id}", super::state::word(status)),
         }));
     };
-    container::start_waiting(socket)?;
+    let started = container::start_waiting(socket, || match record.is_frozen() {
+        true => Err(format!("cannot start a container in the paused state: {id}; resume it first")),
+        false => Ok(()),
+    });
+    started?;
+    debug(global, || format!("container {id}: process {} executed its program", record.pid));
     folder.forget_start();
-    if let Some(hooks) = record.hooks.as_ref().map(Hooks::parse).transpose()? {
-        warn_each(global, hooks.poststart(&record.state(oci::Status::Running)));
+    let hooks = hook_output::hooks(&record)?;
+    match hooks.map_or(Ok(()), |hooks| hooks.poststart(&record.state(oci::Status::Running))) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // runtime.md, "Lifecycle", step 9: stopped, then destroyed.
+        Err(error) => Err(delete::destroy(global, folder, record)
+            .err()
+            .map_or(error.clone().into(), |also| Failure::new(format!("{error}; and then: {also}")))),
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Record {
     pub(crate) created: String,
     /// User that made it.
     pub(crate) owner: u32,
-    /// Path of its group in the trees (`cgroup::GroupPath`).
+    /// Path of its group in the trees (`cgroup::GroupPath`); empty: it has none (`--cgroup-manager disabled`).
     pub(crate) cgroup: String,
     /// Whether it has a PID namespace of its own, so that nothing of it outlives its init.
     #[serde(default)]
@@ -64,6 +64,12 @@ pub(crate) struct Record {
     /// `linux.intelRdt`, for what delete has to take away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intel_rdt: Option<oci::IntelRdt>,
+    /// `linux.personality`, for exec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) personality: Option<oci::Personality>,
+    /// `linux.memoryPolicy`, for exec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_policy: Option<oci::MemoryPolicy>,
     /// Socket of the agent that the seccomp filter asks and what it is told, for exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seccomp_agent: Option<[String; 2]>,
@@ -86,12 +92,16 @@ impl Record {
         if self.init()?.is_none() {
             return Ok(oci::Status::Stopped);
         }
-        if folder.is_waiting()? {
-            return Ok(oci::Status::Created);
+        if self.is_frozen() {
+            return Ok(oci::Status::Paused);
         }
+        Ok(if folder.is_waiting()? { oci::Status::Created } else { oci::Status::Running })
+    }
+
+    /// Whether it is paused: a created container can be, too, and is then resumed before it is started, as with runc.
+    pub(crate) fn is_frozen(&self) -> bool {
         // A group that cannot be asked is not frozen: the container must stay removable.
-        let frozen = self.group().and_then(|group| Ok(group.is_frozen()?)).unwrap_or(false);
-        Ok(if frozen { oci::Status::Paused } else { oci::Status::Running })
+        self.group().and_then(|group| Ok(group.is_frozen()?)).unwrap_or(false)
     }
 
     /// The pidfd of its init; `None`: it has ended.
@@ -117,20 +127,27 @@ impl Record {
 
     /// Its group.
     pub(crate) fn group(&self) -> Result<cgroup::Group, Failure> {
-        let path = cgroup::GroupPath::parse(&self.cgroup)?;
         let trees = cgroup::Hierarchies::open()?;
+        if self.cgroup.is_empty() {
+            return Ok(cgroup::Group::nowhere(&trees, &cgroup::GroupPath::parse(&format!("/{}", self.id))?));
+        }
+        let path = cgroup::GroupPath::parse(&self.cgroup)?;
         Ok(match &self.systemd_unit {
             Some(unit) => cgroup::systemd::Unit::open(unit, &trees, &path)?,
             None => cgroup::Group::open(&trees, &path)?,
         })
     }
 
-    /// A group below it, which must be there: `path`, or `controller:path`.
-    pub(crate) fn group_below(&self, below: &str) -> Result<cgroup::Group, Failure> {
-        let path = below.split_once(':').map_or(below, |(_, path)| path);
-        let joined = format!("{}/{}", self.cgroup.trim_end_matches('/'), path.trim_matches('/'));
-        let path = cgroup::GroupPath::parse(joined.trim_end_matches('/'))?;
-        Ok(cgroup::Group::open(&cgroup::Hierarchies::open()?, &path)?)
+    /// Its group, or groups below it, which must be there: one `path` for all trees, or any number of
+    /// `controller[,controller…]:path`.
+    pub(crate) fn group_below(&self, below: &[String]) -> Result<cgroup::Group, Failure> {
+        below.iter().try_fold(self.group()?, |group, word| match word.split_once(':') {
+            Some((controllers, path)) => {
+                Ok(controllers.split(',').try_fold(group, |group, controller| group.below(Some(controller), path))?)
+            }
+            None if below.len() == 1 => Ok(group.below(None, word)?),
+            None => Err(Failure::usage(format!("--cgroup {word:?}: controller: is missing, as there are several"))),
+        })
     }
 
     /// As hooks read it, and `state` prints most of it.

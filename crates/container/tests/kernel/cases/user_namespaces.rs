@@ -88,7 +88,7 @@ fn every_mount_of_an_engine(node: &Node) {
 }
 
 fn command(node: &Node, target: &container::Nascent, script: &str) -> crate::node::Outcome {
-    let target_of = Target { init: target.pidfd.as_fd(), user_namespace: true, callers_mounts: false };
+    let target_of = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
     node.exec_in(target, target_of, &bundle::process(&["/bin/sh", "-c", script])).expect("exec")
 }
 
@@ -112,7 +112,7 @@ fn commands_inside(node: &Node) {
     assert_eq!(lines[1..8], names_of(target.pid), "{out:?}");
     let mut process = bundle::process(&["/bin/sh", "-c", "id -u; id -g; id -G; grep CapEff /proc/self/status"]);
     (process.user.uid, process.user.gid, process.user.additional_gids) = (33, 34, vec![35]);
-    let target_of = Target { init: target.pidfd.as_fd(), user_namespace: true, callers_mounts: false };
+    let target_of = Target { user_namespace: true, ..target.pidfd.as_fd().into() };
     let out = node.exec_in(&target, target_of, &process).expect("exec");
     assert!(out.stdout.starts_with("33\n34\n34 35\n"), "{out:?}");
     process.user.uid = 70000;
