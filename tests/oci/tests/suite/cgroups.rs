@@ -14,6 +14,7 @@ each_runtime!(
     block_io_is_taken_or_refused_by_name,
     out_of_memory,
     path_absent,
+    manager_disabled,
     path_relative,
     path_nested,
     deleted_with_what_was_below,
@@ -23,10 +24,12 @@ each_runtime!(
     update_of_nonsense,
     pause_and_resume,
     pause_twice,
+    created_and_paused,
     exec_in_a_paused_container,
     kill_of_a_paused_container,
     kill_all,
     events_stats,
+    events_of_an_oom_kill,
     ps_lists_the_processes,
     default_devices,
     own_devices,
@@ -104,6 +107,26 @@ fn out_of_memory(case: &Case) {
     let mut bundle = case.script("exec dd if=/dev/zero of=/dev/null bs=200M count=1");
     bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
     case.container(bundle).run().exits(137);
+}
+
+/// crun's option, for Podman's `--cgroups=disabled`; runc has none.
+fn manager_disabled(case: &Case) {
+    let mut bundle = case.script("cat /proc/self/cgroup > /first; sleep 1000");
+    bundle.without_namespace("cgroup");
+    bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 9 } });
+    let container = case.container(bundle);
+    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let call = |args: &[&str]| case.call(&[&["--cgroup-manager", "disabled"], args].concat());
+    call(&["create", "--bundle", &folder, &container.id]).ok();
+    call(&["start", &container.id]).ok();
+    let own = fs::read_to_string("/proc/self/cgroup").expect("ours");
+    assert_eq!(container.line("/first"), own.trim());
+    assert!(container.cgroup().folders().is_empty(), "it has none");
+    assert_eq!(call(&["exec", &container.id, "/bin/cat", "/proc/self/cgroup"]).ok(), own);
+    let pid = container.pid();
+    call(&["kill", &container.id, "KILL"]).ok();
+    container.wait(pid);
+    call(&["delete", &container.id]).ok();
 }
 
 fn path_absent(case: &Case) {
@@ -227,6 +250,20 @@ fn pause_twice(case: &Case) {
     container.remove();
 }
 
+fn created_and_paused(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.create().ok();
+    container.call("pause", &[]).ok();
+    assert_eq!(container.status(), "paused");
+    // What cannot start says so, and does not start later on its own.
+    container.start().error_with(&["paused"]);
+    container.call("resume", &[]).ok();
+    assert_eq!(container.status(), "created");
+    container.start().ok();
+    assert_eq!(container.status(), "running");
+    container.remove();
+}
+
 fn exec_in_a_paused_container(case: &Case) {
     let container = with_resources(case, json!({}));
     container.call("pause", &[]).ok();
@@ -274,6 +311,28 @@ fn events_stats(case: &Case) {
     assert!(data["cpu"]["usage"]["total"].as_u64().is_some_and(|ns| ns > 0), "{event}");
     assert_eq!(data["pids"]["limit"], 50);
     assert!(data["pids"]["current"].as_u64().is_some_and(|n| n >= 1));
+    container.remove();
+}
+
+/// Of a process that is not the first: nothing else happens after it.
+fn events_of_an_oom_kill(case: &Case) {
+    if case.runtime == Runtime::Crun {
+        return; // It has no such command.
+    }
+    let mut bundle = case
+        .script("while ! test -e /go; do sleep 0.01; done; dd if=/dev/zero of=/dev/null bs=200M count=1; sleep 1000");
+    bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
+    let container = case.container(bundle);
+    container.started();
+    let output = case.folder().join("events");
+    let mut command = case.command(&["events", "--interval", "1h", &container.id]);
+    command.stdout(fs::File::create(&output).expect("ours"));
+    let mut events = case.spawn(&mut command);
+    wait_until("the first event", || fs::read_to_string(&output).is_ok_and(|text| text.contains("stats")));
+    fs::write(container.bundle.path("/go"), "").expect("ours");
+    wait_until("an event of the kill", || fs::read_to_string(&output).is_ok_and(|text| text.contains("\"oom\"")));
+    events.kill();
+    case.wait(&events);
     container.remove();
 }
 

@@ -6,6 +6,9 @@ use oci_tests::{Bundle, Case, Runtime, change, each_runtime};
 use serde_json::{Value, json};
 
 each_runtime!(
+    messages_are_short,
+    version_has_a_commit,
+    debug_says_more,
     list_as_json,
     list_as_table,
     list_of_ids,
@@ -323,4 +326,41 @@ fn root_that_is_not_there(case: &Case) {
 fn absolute_root(case: &Case) {
     let text = case.output("echo here", |bundle| bundle.spec["root"]["path"] = json!(bundle.path("/").to_str()));
     assert_eq!(text, "here\n");
+}
+
+/// Nothing of the runtime's own insides, and nothing twice.
+fn messages_are_short(case: &Case) {
+    let message = |change: &dyn Fn(&mut oci_tests::Bundle)| {
+        let mut bundle = case.bundle();
+        change(&mut bundle);
+        case.container(bundle).run().error().to_owned()
+    };
+    let scheduler = message(&|bundle| {
+        bundle.spec["process"]["scheduler"] =
+            json!({ "policy": "SCHED_DEADLINE", "runtime": 5, "deadline": 4, "period": 3 });
+    });
+    assert!(!scheduler.contains("{ size"), "{scheduler}");
+    let path = message(&|bundle| bundle.spec["linux"]["cgroupsPath"] = json!("/pinion\0test"));
+    assert!(path.contains("cgroupsPath"), "{path}");
+    let resources = message(&|bundle| bundle.spec["linux"]["resources"]["pids"] = json!({ "limit": "x" }));
+    assert!(resources.matches("linux.resources").count() <= 1, "{resources}");
+    let seccomp = message(&|bundle| bundle.spec["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_NOTHING" }));
+    assert!(seccomp.matches("linux.seccomp").count() <= 1, "{seccomp}");
+}
+
+/// go-runc and Docker read it.
+fn version_has_a_commit(case: &Case) {
+    let version = case.call(&["--version"]);
+    let commit = version.ok().lines().find_map(|line| line.strip_prefix("commit: "));
+    assert!(commit.is_some_and(|commit| !commit.is_empty()), "{}", version.stdout);
+}
+
+fn debug_says_more(case: &Case) {
+    let log = case.folder().join("log");
+    let path = log.to_str().expect("ASCII");
+    let container = case.container(case.bundle());
+    let bundle = container.bundle.folder.to_str().expect("ASCII");
+    case.call(&["--debug", "--log", path, "--log-format", "json", "run", "--bundle", bundle, &container.id]).ok();
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(text.lines().any(|line| line.contains("\"level\":\"debug\"")), "{text:?}");
 }

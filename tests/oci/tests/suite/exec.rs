@@ -20,6 +20,7 @@ each_runtime!(
     user_flag,
     additional_gids,
     capability_flag,
+    capability_flag_of_a_user,
     capabilities_are_the_containers,
     no_new_privileges_flag,
     process_file,
@@ -38,6 +39,7 @@ each_runtime!(
     many_at_once,
     home_is_set,
     ignores_console_without_a_terminal,
+    cgroup_of_one_controller,
 );
 
 /// A container that does nothing for long.
@@ -169,6 +171,13 @@ fn capability_flag(case: &Case) {
     let before = effective(&container.inside("cat /proc/self/status"));
     let with = container.exec(&["--cap", "CAP_NET_ADMIN"], &["/bin/cat", "/proc/self/status"]);
     assert_eq!(effective(with.ok()), before | 1 << 12);
+    container.remove();
+}
+
+fn capability_flag_of_a_user(case: &Case) {
+    let container = sleeper(case);
+    let with = container.exec(&["--cap", "CAP_NET_ADMIN", "--user", "1000"], &["/bin/cat", "/proc/self/status"]);
+    assert_eq!(effective(with.ok()), 1 << 12, "it is there after execve: {}", with.stdout);
     container.remove();
 }
 
@@ -369,5 +378,23 @@ fn ignores_console_without_a_terminal(case: &Case) {
     // Either is an answer; what must not happen is that it hangs or breaks the container.
     assert!(outcome.code == 0 || !outcome.stderr.is_empty());
     assert_eq!(container.status(), "running");
+    container.remove();
+}
+
+/// `--cgroup CONTROLLER:PATH`, of cgroup v1: in the other trees it stays in the container's group.
+fn cgroup_of_one_controller(case: &Case) {
+    if case.runtime == oci_tests::Runtime::Crun || !fs::exists("/sys/fs/cgroup/pids/cgroup.procs").expect("mounted") {
+        return; // It has no such flag for v1.
+    }
+    let container = sleeper(case);
+    let path = Cgroup::path_of(&container.id);
+    let below = format!("/sys/fs/cgroup/pids{path}/below");
+    fs::create_dir(&below).expect("a group of ours");
+    let seen = container.exec(&["--cgroup", "pids:below"], &["/bin/cat", "/proc/self/cgroup"]).ok().to_owned();
+    let of = |name: &str| seen.lines().find(|line| line.contains(&format!(":{name}:"))).expect("a tree").to_owned();
+    assert!(of("pids").ends_with("/below"), "{seen}");
+    assert!(!of("memory").ends_with("/below"), "{seen}");
+    container.exec(&["--cgroup", "nothing:below"], &["/bin/true"]).error_with(&["nothing"]);
+    fs::remove_dir(&below).expect("nobody is left in it");
     container.remove();
 }

@@ -12,6 +12,10 @@ each_runtime!(
     state_on_stdin,
     statuses,
     environment_and_arguments,
+    environment_of_the_caller,
+    environment_of_the_process,
+    working_directories,
+    start_container_is_confined,
     namespaces_of_the_hooks,
     prestart_failing,
     create_runtime_failing,
@@ -23,6 +27,7 @@ each_runtime!(
     hook_that_is_not_there,
     relative_path_is_refused,
     large_output_does_not_block,
+    output_to_files,
 );
 
 const KINDS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
@@ -146,6 +151,66 @@ fn environment_and_arguments(case: &Case) {
     assert_eq!(out, "zero one\nA=b\nPATH=/usr/bin:/bin\n");
 }
 
+/// Of the hooks that say nothing of it; inside the container it is the process's.
+fn environment_of_the_caller(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    for kind in KINDS.into_iter().filter(|kind| *kind != "startContainer") {
+        bundle.spec["hooks"][kind] = json!([script(&format!("echo $OF_THE_CALLER > {path}/{kind}"))]);
+    }
+    case.container(bundle).call_with_bundle("run", &[], |call| {
+        call.env("OF_THE_CALLER", "yes");
+    });
+    for kind in KINDS.into_iter().filter(|kind| *kind != "startContainer") {
+        assert_eq!(fs::read_to_string(format!("{path}/{kind}")).expect("it ran"), "yes\n", "{kind}");
+    }
+}
+
+fn environment_of_the_process(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    bundle.spec["process"]["env"].as_array_mut().expect("env").push(json!("OF_THE_PROCESS=yes"));
+    bundle.spec["hooks"]["startContainer"] = json!([script("echo $OF_THE_PROCESS$OF_THE_CALLER > /notes/seen")]);
+    case.container(bundle).call_with_bundle("run", &[], |call| {
+        call.env("OF_THE_CALLER", "no");
+    });
+    assert_eq!(fs::read_to_string(format!("{path}/seen")).expect("it ran"), "yes\n");
+}
+
+/// The specification does not say where a hook runs: as runc's.
+fn working_directories(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    bundle.spec["process"]["cwd"] = json!("/home/user");
+    for kind in ["createRuntime", "createContainer"] {
+        bundle.spec["hooks"][kind] = json!([script(&format!("pwd -P > {path}/{kind}"))]);
+    }
+    bundle.spec["hooks"]["startContainer"] = json!([script("pwd -P > /notes/startContainer")]);
+    let container = case.container(bundle);
+    container.run().ok();
+    let seen = |kind: &str| fs::read_to_string(format!("{path}/{kind}")).expect("it ran").trim().to_owned();
+    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    assert_eq!(seen("createRuntime"), folder);
+    assert_eq!(seen("createContainer"), format!("{folder}/root"));
+    assert_eq!(seen("startContainer"), "/home/user");
+}
+
+/// It is a program of the image, so what binds the container's process binds it.
+fn start_container_is_confined(case: &Case) {
+    let mut bundle = case.bundle();
+    let path = notes(&mut bundle);
+    bundle.spec["process"]["noNewPrivileges"] = json!(false);
+    bundle.spec["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
+        "syscalls": [{ "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }] });
+    let look = "grep -E '^(Seccomp|CapEff):' /proc/self/status > /notes/seen";
+    bundle.spec["hooks"]["startContainer"] = json!([script(look)]);
+    bundle.args(&["/bin/sh", "-c", &look.replace("seen", "process")]);
+    case.container(bundle).run().ok();
+    let of = |name: &str| fs::read_to_string(format!("{path}/{name}")).expect("it ran");
+    assert!(of("seen").contains("Seccomp:\t2"), "{}", of("seen"));
+    assert_eq!(of("seen"), of("process"));
+}
+
 fn namespaces_of_the_hooks(case: &Case) {
     let mut bundle = case.bundle();
     let path = notes(&mut bundle);
@@ -191,10 +256,24 @@ fn start_container_failing(case: &Case) {
 }
 
 fn poststart_failing(case: &Case) {
-    // The specification since 1.0.2: the runtime must go on, with a warning; runc and crun end the container.
-    let mut bundle = case.bundle();
-    bundle.spec["hooks"]["poststart"] = json!([script("exit 3")]);
-    case.container(bundle).run();
+    // runtime.md of 1.3, "Lifecycle", step 9: an error, and the container is stopped and destroyed.
+    let mut bundle = case.script("sleep 1000");
+    let path = notes(&mut bundle);
+    bundle.spec["hooks"]["poststart"] = json!([script("exit 3"), script(&format!("echo ran > {path}/second"))]);
+    bundle.spec["hooks"]["poststop"] = json!([script(&format!("echo ran > {path}/poststop"))]);
+    let container = case.container(bundle);
+    container.run().error_with(&["poststart", "hook", "3"]);
+    case.nothing_is_left();
+    container.create().ok();
+    let pid = container.pid();
+    fs::remove_file(format!("{path}/poststop")).expect("it ran");
+    container.start().error_with(&["poststart", "hook", "3"]);
+    container.wait(pid);
+    if !container.call("state", &[]).stdout.is_empty() {
+        container.delete().ok();
+    }
+    assert!(fs::exists(format!("{path}/poststop")).expect("ours"), "poststop ran");
+    assert!(!fs::exists(format!("{path}/second")).expect("ours"), "the first that fails is the last");
     case.nothing_is_left();
 }
 
@@ -236,4 +315,22 @@ fn large_output_does_not_block(case: &Case) {
     let mut bundle = case.bundle();
     bundle.spec["hooks"]["createRuntime"] = json!([script("yes | head -c 1000000; yes | head -c 1000000 >&2")]);
     case.container(bundle).run().ok();
+}
+
+/// crun's annotations; runc has none of them.
+fn output_to_files(case: &Case) {
+    let mut bundle = case.bundle();
+    let files = ["stdout", "stderr"].map(|name| case.folder().join(name));
+    for (name, file) in ["stdout", "stderr"].iter().zip(&files) {
+        bundle.spec["annotations"][format!("run.oci.hooks.{name}")] = json!(file.to_str().expect("ASCII"));
+    }
+    for kind in KINDS {
+        bundle.spec["hooks"][kind] = json!([script(&format!("echo {kind}; echo of {kind} >&2"))]);
+    }
+    case.container(bundle).run().ok();
+    let [stdout, stderr] = files.map(|file| fs::read_to_string(file).expect("it is made"));
+    for kind in KINDS {
+        assert!(stdout.lines().any(|line| line == kind), "{kind}: {stdout}");
+        assert!(stderr.lines().any(|line| line == format!("of {kind}")), "{kind}: {stderr}");
+    }
 }

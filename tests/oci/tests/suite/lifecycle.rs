@@ -15,11 +15,14 @@ each_runtime!(
     stopped_is_not_started,
     stopped_is_not_killed,
     created_can_be_killed,
+    created_dies_of_a_signal,
+    created_holds_no_cgroup,
     delete_force_kills,
     delete_force_of_unknown_is_fine,
     state_tells_what_the_specification_asks,
     exit_code_of_run,
     signal_of_run,
+    caller_that_ignores_its_children,
     signals_reach_the_container,
     run_keeps_nothing,
     run_detached,
@@ -81,6 +84,19 @@ fn bad_ids_are_refused(case: &Case) {
     assert!(!case.folder().join("escape").exists());
 }
 
+/// `nohup`-like callers and services may leave SIGCHLD ignored, and then nobody's children can be waited for.
+fn caller_that_ignores_its_children(case: &Case) {
+    let ignoring = |args: &[&str]| case.call_from(r#"exec env --ignore-signal=CHLD "$@""#, args);
+    let mut bundle = case.script("exit 17");
+    bundle.spec["hooks"]["createRuntime"] = serde_json::json!([{ "path": "/bin/cat" }]);
+    let container = case.container(bundle);
+    ignoring(&["run", "--bundle", container.bundle.folder.to_str().expect("ASCII"), &container.id]).exits(17);
+    let container = case.container(case.script("sleep 1000"));
+    container.started();
+    ignoring(&["exec", &container.id, "/bin/sh", "-c", "exit 18"]).exits(18);
+    container.remove();
+}
+
 fn created_can_be_deleted(case: &Case) {
     // The specification would have an error; containerd counts on what runc does.
     let container = case.container(case.script("sleep 1000"));
@@ -135,6 +151,28 @@ fn created_can_be_killed(case: &Case) {
     container.wait(pid);
     assert_eq!(container.status(), "stopped");
     container.delete().ok();
+}
+
+/// The kernel would keep these from the init of a PID namespace that has no handler for them.
+fn created_dies_of_a_signal(case: &Case) {
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
+        let container = case.container(case.script("sleep 1000"));
+        container.create().ok();
+        let pid = container.pid();
+        container.kill(signal).ok();
+        container.wait(pid);
+        assert_eq!(container.status(), "stopped", "{signal}");
+        container.delete().ok();
+    }
+}
+
+fn created_holds_no_cgroup(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.create().ok();
+    let open = fs::read_dir(format!("/proc/{}/fd", container.pid())).expect("it waits");
+    let held: Vec<_> = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    assert!(!held.iter().any(|path| path.ends_with("tasks") || path.ends_with("cgroup.procs")), "{held:?}");
+    container.remove();
 }
 
 fn delete_force_kills(case: &Case) {

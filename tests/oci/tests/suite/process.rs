@@ -9,6 +9,7 @@ each_runtime!(
     working_directory,
     working_directory_is_made,
     user_and_groups,
+    kept_groups,
     umask,
     umask_of_default,
     capability_sets,
@@ -23,8 +24,10 @@ each_runtime!(
     scheduler_batch,
     scheduler_of_default,
     cpu_affinity_of_exec,
+    cpu_affinity_of_the_caller,
     personality,
     memory_policy,
+    policies_of_commands,
     apparmor_and_selinux_of_nothing,
     stdin_is_handed_over,
     descriptors_are_three,
@@ -197,6 +200,22 @@ fn cpu_affinity_of_exec(case: &Case) {
     container.remove();
 }
 
+fn cpu_affinity_of_the_caller(case: &Case) {
+    let free = case.output("", |bundle| {
+        bundle.args(&["/bin/probe", "affinity"]);
+    });
+    let mut bundle = case.script("/bin/probe affinity > /first; sleep 1000");
+    bundle.spec["linux"]["resources"]["cpu"] = json!({});
+    let container = case.container(bundle);
+    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let confined = |args: &[&str]| case.call_from(r#"exec taskset -c 0 "$@""#, args);
+    confined(&["create", "--bundle", &folder, &container.id]).ok();
+    container.start().ok();
+    assert_eq!(format!("{}\n", container.line("/first")), free, "the caller's affinity is not the container's");
+    assert_eq!(confined(&["exec", &container.id, "/bin/probe", "affinity"]).ok(), free, "nor that of a command");
+    container.remove();
+}
+
 fn personality(case: &Case) {
     let text = case.output("uname -m; cat /proc/self/personality", |bundle| {
         bundle.spec["linux"]["personality"] = json!({ "domain": "LINUX32" });
@@ -211,6 +230,35 @@ fn memory_policy(case: &Case) {
             json!({ "mode": "MPOL_BIND", "nodes": "0", "flags": ["MPOL_F_STATIC_NODES"] });
     });
     assert_eq!(text, "32770 1\n");
+}
+
+fn policies_of_commands(case: &Case) {
+    let mut bundle = case.script("sleep 1000");
+    bundle.spec["linux"]["personality"] = json!({ "domain": "LINUX32" });
+    bundle.spec["linux"]["memoryPolicy"] =
+        json!({ "mode": "MPOL_BIND", "nodes": "0", "flags": ["MPOL_F_STATIC_NODES"] });
+    let container = case.container(bundle);
+    container.started();
+    assert_eq!(container.exec(&[], &["/bin/uname", "-m"]).ok(), "i686\n");
+    assert_eq!(container.exec(&[], &["/bin/probe", "mempolicy"]).ok(), "32770 1\n");
+    container.remove();
+}
+
+/// crun's annotation, for Podman's `--group-add keep-groups`; runc has none.
+fn kept_groups(case: &Case) {
+    let mut bundle = case.script("grep Groups: /proc/self/status > /first; sleep 1000");
+    bundle.spec["annotations"]["run.oci.keep_original_groups"] = json!("1");
+    bundle.spec["process"]["user"]["additionalGids"] = json!([2000]);
+    let container = case.container(bundle);
+    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let with_groups = |args: &[&str]| case.call_from(r#"exec setpriv --groups 4711,4712 "$@""#, args);
+    with_groups(&["create", "--bundle", &folder, &container.id]).ok();
+    container.start().ok();
+    let groups = |line: &str| line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(groups(&container.line("/first")), ["4711", "4712"]);
+    let seen = with_groups(&["exec", &container.id, "/bin/grep", "Groups:", "/proc/self/status"]);
+    assert_eq!(groups(seen.ok()), ["4711", "4712"]);
+    container.remove();
 }
 
 fn apparmor_and_selinux_of_nothing(case: &Case) {

@@ -20,6 +20,7 @@ each_runtime!(
     owner_is_the_user,
     exec_sends_the_terminal,
     run_detached_with_a_terminal,
+    piped_lines_end_as_written,
 );
 
 /// Reads until the terminal's output holds a text; a terminal whose other side is closed ends with EIO.
@@ -165,5 +166,16 @@ fn run_detached_with_a_terminal(case: &Case) {
     let container = case.container(bundle);
     container.call_with_bundle("run", &["--detach", "--console-socket", console.path()], |_| {}).ok();
     read_until(&mut console.master(), "on the terminal");
+    container.remove();
+}
+
+/// The output of a foreground terminal goes to a file here.
+fn piped_lines_end_as_written(case: &Case) {
+    let mut bundle = case.script("printf 'one\\ntwo\\n'");
+    bundle.spec["process"]["terminal"] = json!(true);
+    assert_eq!(case.container(bundle).run().ok(), "one\ntwo\n");
+    let container = case.container(case.script("sleep 1000"));
+    container.started();
+    assert_eq!(container.exec(&["--tty"], &["/bin/echo", "three"]).ok(), "three\n");
     container.remove();
 }
