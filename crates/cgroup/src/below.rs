@@ -15,11 +15,9 @@ impl Group {
         let Some(controller) = controller else {
             return Ok(Self { unit: self.unit, ..Self::open(&self.trees, &joined)? });
         };
-        let tree = tree_of(&self.trees, controller).ok_or_else(|| Error::Unavailable {
-            path: joined.to_string(),
-            field: format!("{controller}:{path}"),
-            controller: "named",
-            reason: format!("no cgroup tree of this host has {controller:?}"),
+        let tree = tree_of(&self.trees, controller).ok_or_else(|| Error::Path {
+            path: format!("{controller}:{path}"),
+            reason: "no cgroup tree of this host has this controller",
         })?;
         if !tree.exists(joined.relative()) {
             return Err(Error::Missing { path: joined.to_string(), tree: tree.name.clone() });

@@ -314,23 +314,28 @@ fn events_stats(case: &Case) {
     container.remove();
 }
 
-/// Of a process that is not the first: nothing else happens after it.
+/// Of processes that are not the first: nothing else happens after each.
 fn events_of_an_oom_kill(case: &Case) {
     if case.runtime == Runtime::Crun {
         return; // It has no such command.
     }
-    let mut bundle = case
-        .script("while ! test -e /go; do sleep 0.01; done; dd if=/dev/zero of=/dev/null bs=200M count=1; sleep 1000");
+    let mut bundle = case.script(
+        "for n in 1 2 3 4 5; do while ! test -e /go$n; do sleep 0.01; done; \
+            dd if=/dev/zero of=/dev/null bs=200M count=1; done; sleep 1000",
+    );
     bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
     let container = case.container(bundle);
     container.started();
     let output = case.folder().join("events");
-    let mut command = case.command(&["events", "--interval", "1h", &container.id]);
+    let mut command = case.command(&["events", "--interval", "100ms", &container.id]);
     command.stdout(fs::File::create(&output).expect("ours"));
     let mut events = case.spawn(&mut command);
-    wait_until("the first event", || fs::read_to_string(&output).is_ok_and(|text| text.contains("stats")));
-    fs::write(container.bundle.path("/go"), "").expect("ours");
-    wait_until("an event of the kill", || fs::read_to_string(&output).is_ok_and(|text| text.contains("\"oom\"")));
+    let count = |kind: &str| fs::read_to_string(&output).unwrap_or_default().matches(&format!("\"{kind}\"")).count();
+    wait_until("the first event", || count("stats") > 0);
+    for number in 1..=5 {
+        fs::write(container.bundle.path(&format!("/go{number}")), "").expect("ours");
+        wait_until("an event of the kill", || count("oom") >= number);
+    }
     events.kill();
     case.wait(&events);
     container.remove();
