@@ -27,7 +27,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) output: &'a Output,
     /// Of a hook without one; `None`: the environment of this process.
     pub(super) environment: Option<&'a [CString]>,
-    /// When nobody holds its other end any more, the hook is killed.
+    /// When nobody holds its other end anymore, the hook is killed.
     pub(super) caller: Option<BorrowedFd<'a>>,
 }
 
@@ -99,7 +99,7 @@ impl Hook {
         Ok(file)
     }
 
-    /// Until it ends, its time is over, or nobody wants it any more.
+    /// Until it ends, its time is over, or nobody wants it anymore.
     fn wait(&self, pidfd: &OwnedFd, caller: Option<BorrowedFd<'_>>) -> Result<Waited, Error> {
         let timeout = self.timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 });
         let mut fds = vec![PollFd::new(pidfd, PollFlags::IN)];

@@ -197,6 +197,9 @@ fn cpu_affinity_of_exec(case: &Case) {
     let container = case.container(bundle);
     container.started();
     assert_eq!(container.exec(&[], &["/bin/probe", "affinity"]).ok(), "1\n");
+    let process = json!({ "args": ["/bin/probe", "affinity"], "cwd": "/", "env": [] });
+    let path = case.file("process.json", &process.to_string());
+    assert_eq!(case.call(&["exec", "--process", &path, &container.id]).ok(), "1\n", "of a process that names none");
     container.remove();
 }
 
