@@ -33,7 +33,7 @@ fn main() -> Result<(), cgroup::Error> {
     let resources = oci::Resources {
         memory: Some(oci::Memory { limit: Some(64 << 20), swap: Some(64 << 20), ..Default::default() }),
         cpu: Some(oci::Cpu { shares: Some(512), quota: Some(50_000), period: Some(100_000), ..Default::default() }),
-        pids: Some(oci::Pids { limit: 100 }),
+        pids: Some(oci::Pids { limit: Some(100) }),
         devices: vec![oci::DeviceRule { allow: false, ..Default::default() }],
         ..Default::default()
     };

@@ -83,14 +83,14 @@ impl Limits {
         Self { nesting: Some(nesting), ..self }
     }
 
-    /// Validates. As in runc, 0 means "not set" for shares, quota, period, memory and pids, and -1 "no limit".
+    /// Validates. As in runc, 0 means "not set" for shares, quota, period and memory, and -1 "no limit".
     ///
     /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container must
     /// have (`/dev/null`, ptys, mknod, …) are then allowed after the last rule. An empty list restricts nothing: see
     /// [`Limits::with_default_devices`].
     pub fn from_spec(resources: &Resources) -> Result<Self, Error> {
         let mut limits = Self {
-            pids: resources.pids.as_ref().and_then(|pids| bound(pids.limit)),
+            pids: resources.pids.as_ref().and_then(|pids| pids.limit).map(tasks),
             block_io: resources.block_io.clone().unwrap_or_default(),
             devices: DevicePolicy::from_spec(&resources.devices)?,
             ..Self::default()
@@ -144,12 +144,29 @@ impl Limits {
     }
 }
 
-/// -1 (and any other negative number): no limit. 0: not set.
+/// A negative number: no limit, as the kernel takes `cpu.cfs_quota_us`. 0: not set.
 fn bound(value: i64) -> Option<Bound> {
     match value {
         0 => None,
         n if n < 0 => Some(Bound::Max),
         n => Some(Bound::At(n as u64)),
+    }
+}
+
+/// Bytes of memory; -1: no limit, 0: not set. No other negative number has a meaning, to the kernel neither.
+fn bytes(field: &str, value: Option<i64>) -> Result<Option<Bound>, Error> {
+    match value {
+        Some(n) if n < -1 => Err(Error::invalid(field, format!("{n} is neither a number of bytes nor -1 (no limit)"))),
+        value => Ok(value.and_then(bound)),
+    }
+}
+
+/// `pids.limit`: since 1.3 of the specification, 0 is a limit and not the same as absent. As in runc, it is written as 1,
+/// systemd's least: the init process can make no other under either, but with 0 it could not be cloned into its group.
+fn tasks(limit: i64) -> Bound {
+    match limit {
+        n if n < 0 => Bound::Max,
+        n => Bound::At(n.max(1) as u64),
     }
 }
 
@@ -191,8 +208,8 @@ fn parse_list(field: &str, list: &Option<String>) -> Result<Option<String>, Erro
 }
 
 fn parse_memory(memory: &oci::Memory) -> Result<Memory, Error> {
-    let limit = memory.limit.and_then(bound);
-    let mut swap = memory.swap.and_then(bound);
+    let limit = bytes("memory.limit", memory.limit)?;
+    let mut swap = bytes("memory.swap", memory.swap)?;
     match (limit, swap) {
         (None | Some(Bound::Max), Some(Bound::At(_))) => {
             return Err(Error::invalid(
@@ -213,8 +230,8 @@ fn parse_memory(memory: &oci::Memory) -> Result<Memory, Error> {
     Ok(Memory {
         limit,
         swap,
-        reservation: memory.reservation.and_then(bound),
-        kernel_tcp: memory.kernel_tcp.and_then(bound),
+        reservation: bytes("memory.reservation", memory.reservation)?,
+        kernel_tcp: bytes("memory.kernelTCP", memory.kernel_tcp)?,
         swappiness: memory.swappiness,
         disable_oom_killer: memory.disable_oom_killer == Some(true),
         check_before_update: memory.check_before_update == Some(true),

@@ -123,9 +123,11 @@ pub struct Cpu {
 
 /// `resources.pids`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Pids {
-    /// Number of tasks; -1: no limit.
-    pub limit: i64,
+    /// Number of tasks; -1: no limit. 0 is a limit since 1.3 of the specification, not the same as absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<i64>,
 }
 
 /// `resources.blockIO`.

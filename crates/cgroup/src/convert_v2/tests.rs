@@ -81,7 +81,7 @@ fn every_value_in_its_file() {
             swappiness: Some(10),
             ..Memory::default()
         }),
-        pids: Some(Pids { limit: -1 }),
+        pids: Some(Pids { limit: Some(-1) }),
         block_io: Some(BlockIo {
             weight: Some(10),
             weight_device: vec![WeightDevice { major: 8, minor: 0, weight: Some(1000), leaf_weight: None }],
@@ -102,7 +102,7 @@ fn every_value_in_its_file() {
 #[test]
 fn missing_file_names_field_and_controller() {
     let (_folder, group) = Folder::new("missing", &[]);
-    let resources = Resources { pids: Some(Pids { limit: 5 }), ..Resources::default() };
+    let resources = Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() };
     let error = group.apply(&Limits::from_spec(&resources).unwrap()).unwrap_err().to_string();
     assert!(error.contains("pids.limit") && error.contains("pids.max"), "{error}");
 }

@@ -13,7 +13,7 @@ fn with_cpu(cpu: Cpu) -> Resources {
 #[test]
 fn zero_is_not_set_and_minus_one_is_no_limit() {
     let resources = Resources {
-        pids: Some(Pids { limit: -1 }),
+        pids: Some(Pids { limit: Some(-1) }),
         cpu: Some(Cpu {
             shares: Some(0),
             quota: Some(-1),
@@ -32,17 +32,32 @@ fn zero_is_not_set_and_minus_one_is_no_limit() {
 }
 
 #[test]
+fn a_limit_of_zero_tasks_is_a_limit() {
+    let with =
+        |limit| Limits::from_spec(&Resources { pids: Some(Pids { limit }), ..Resources::default() }).unwrap().pids;
+    assert_eq!(with(None), None);
+    assert_eq!(with(Some(0)), Some(Bound::At(1)));
+    assert_eq!(with(Some(-1)), Some(Bound::Max));
+    assert_eq!(with(Some(3)), Some(Bound::At(3)));
+}
+
+#[test]
 fn refuses_by_field() {
     let huge = |size: &str| {
         let hugepage_limits = vec![HugepageLimit { page_size: size.into(), limit: 1 }];
         Resources { hugepage_limits, ..Resources::default() }
     };
+    let memory = |memory| Resources { memory: Some(memory), ..Resources::default() };
     let unified = |key: &str| Resources { unified: [(key.to_owned(), "1".to_owned())].into(), ..Resources::default() };
     let weight = |w| BlockIo { weight: Some(w), ..BlockIo::default() };
     let cases = [
         (with_memory(2, Some(1)), "memory.swap"),
         (with_memory(0, Some(1)), "memory.swap"),
         (with_memory(-1, Some(1)), "memory.swap"),
+        (with_memory(-2, None), "memory.limit"),
+        (with_memory(1, Some(-2)), "memory.swap"),
+        (memory(Memory { reservation: Some(-2), ..Memory::default() }), "memory.reservation"),
+        (memory(Memory { kernel_tcp: Some(i64::MIN), ..Memory::default() }), "memory.kernelTCP"),
         (with_cpu(Cpu { shares: Some(262_145), ..Cpu::default() }), "cpu.shares"),
         (with_cpu(Cpu { idle: Some(2), ..Cpu::default() }), "cpu.idle"),
         (with_cpu(Cpu { cpus: Some("0-".into()), ..Cpu::default() }), "cpu.cpus"),

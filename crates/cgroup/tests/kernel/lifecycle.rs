@@ -21,7 +21,7 @@ pub(crate) fn occupied_names_the_process() {
 
 pub(crate) fn unused_group_is_made_anew() {
     let fixture = Fixture::new("anew");
-    drop(fixture.group(&Resources { pids: Some(oci::Pids { limit: 5 }), ..Resources::default() }));
+    drop(fixture.group(&Resources { pids: Some(oci::Pids { limit: Some(5) }), ..Resources::default() }));
     assert_eq!(fixture.read("pids", "pids.max"), "5");
     drop(fixture.group(&Resources::default()));
     assert_eq!(fixture.read("pids", "pids.max"), "max", "no limit of the former group lives on");

@@ -15,7 +15,7 @@ fn resources(memory: i64, swap: i64) -> Resources {
             mems: Some("0".into()),
             ..Cpu::default()
         }),
-        pids: Some(Pids { limit: 77 }),
+        pids: Some(Pids { limit: Some(77) }),
         ..Resources::default()
     }
 }

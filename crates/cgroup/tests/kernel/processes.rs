@@ -185,7 +185,8 @@ pub(crate) fn stats_follow() {
     let fixture = Fixture::new("stats");
     let limit = 256 << 20;
     let memory = Memory { limit: Some(limit), ..Memory::default() };
-    let resources = Resources { memory: Some(memory), pids: Some(oci::Pids { limit: 50 }), ..Resources::default() };
+    let resources =
+        Resources { memory: Some(memory), pids: Some(oci::Pids { limit: Some(50) }), ..Resources::default() };
     let group = fixture.group(&resources);
     let before = group.stats().unwrap();
     assert_eq!((before.pids, before.pids_limit, before.memory_limit), (0, Some(50), Some(limit as u64)));

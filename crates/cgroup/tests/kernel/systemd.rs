@@ -64,7 +64,7 @@ fn resources() -> Resources {
             cpus: Some("0".into()),
             ..Cpu::default()
         }),
-        pids: Some(Pids { limit: 33 }),
+        pids: Some(Pids { limit: Some(33) }),
         hugepage_limits: vec![HugepageLimit { page_size: "2MB".into(), limit: 2 << 20 }],
         ..Resources::default()
     }
@@ -110,7 +110,7 @@ pub(crate) fn update_survives_a_reload() {
     let scope = Scope::new("update");
     let (_process, group) = scope.start(&resources());
     let memory = Memory { limit: Some(32 << 20), swap: Some(48 << 20), ..Memory::default() };
-    let update = Resources { memory: Some(memory), pids: Some(Pids { limit: -1 }), ..Resources::default() };
+    let update = Resources { memory: Some(memory), pids: Some(Pids { limit: Some(-1) }), ..Resources::default() };
     group.update(&Limits::from_spec(&update).unwrap()).unwrap();
     let stands = || {
         for (file, value) in [
@@ -212,7 +212,7 @@ fn v1_resources() -> Resources {
         cpus: Some("0".into()),
         ..Cpu::default()
     };
-    let pids = Some(Pids { limit: 33 });
+    let pids = Some(Pids { limit: Some(33) });
     Resources { memory: Some(memory), cpu: Some(cpu), pids, ..Resources::default() }
 }
 

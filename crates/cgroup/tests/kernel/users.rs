@@ -28,7 +28,7 @@ fn gid() -> rustix::fs::Gid {
 }
 
 fn limited() -> Limits {
-    Limits::from_spec(&Resources { pids: Some(Pids { limit: 9 }), ..Resources::default() }).unwrap()
+    Limits::from_spec(&Resources { pids: Some(Pids { limit: Some(9) }), ..Resources::default() }).unwrap()
 }
 
 /// Without limits a container does without a group; a limit is refused by its controller's name.

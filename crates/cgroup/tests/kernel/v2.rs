@@ -17,7 +17,7 @@ fn resources(memory: i64, swap: i64) -> Resources {
             mems: Some("0".into()),
             ..Cpu::default()
         }),
-        pids: Some(Pids { limit: 77 }),
+        pids: Some(Pids { limit: Some(77) }),
         ..Resources::default()
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn a_process_in_the_way_is_named() {
     let fixture = Fixture::new("busy");
     let group = fixture.group(&Resources::default());
     let process = crate::fixture::run_in(&group.joiner().unwrap(), crate::fixture::pause);
-    let limits = Limits::from_spec(&Resources { pids: Some(Pids { limit: 5 }), ..Resources::default() }).unwrap();
+    let limits = Limits::from_spec(&Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() }).unwrap();
     let error = Group::create(&fixture.trees, &fixture.path.join("below").unwrap(), &limits).unwrap_err();
     assert!(matches!(&error, Error::Unavailable { controller: "pids", .. }), "{error}");
     assert!(error.to_string().contains(&process.pid.to_string()), "{error}");
@@ -144,7 +144,7 @@ pub(crate) fn a_process_in_the_way_is_named() {
 
 pub(crate) fn unused_group_is_made_anew() {
     let fixture = Fixture::new("anew");
-    drop(fixture.group(&Resources { pids: Some(Pids { limit: 5 }), ..Resources::default() }));
+    drop(fixture.group(&Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() }));
     assert_eq!(fixture.read("", "pids.max"), "5");
     drop(fixture.group(&Resources::default()));
     assert_eq!(fixture.read("", "pids.max"), "max", "no limit of the former group lives on");

@@ -46,7 +46,7 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     if status == oci::Status::Stopped {
         return Err(Failure::new(format!("container {id} is not running: {}", word(status))));
     }
-    let change = match flags.text("resources")? {
+    let mut change: oci::Resources = match flags.text("resources")? {
         Some("-") => bundle::from_file(std::os::fd::AsFd::as_fd(&std::io::stdin()), "resources from standard input")?,
         Some(file) => bundle::read_json(Path::new(file), &format!("resources {file:?}"))?,
         None => from_flags(&flags)?,
@@ -56,9 +56,25 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
             "update of Intel RDT: the container has no resctrl group; give linux.intelRdt when it is made",
         ));
     }
+    if let Some(memory) = &mut change.memory {
+        complete(memory, record.resources.as_ref().and_then(|before| before.memory.as_ref()));
+    }
     apply(&record, &change)?;
     folder.save(&Record { resources: Some(merged(record.resources.as_ref(), &change)?), ..record })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `memory.swap` counts memory and swap together, so a limit that is changed alone is checked and applied together with the
+/// other, which stays what it was. Without a limit of memory there is none of both.
+fn complete(memory: &mut oci::Memory, before: Option<&oci::Memory>) {
+    let is_set = |value: &Option<i64>| value.is_some_and(|bytes| bytes != 0);
+    let before = before.cloned().unwrap_or_default();
+    match (is_set(&memory.limit), is_set(&memory.swap)) {
+        (true, false) if memory.limit == Some(-1) => memory.swap = Some(-1),
+        (true, false) => memory.swap = before.swap,
+        (false, true) => memory.limit = before.limit,
+        _ => {}
+    }
 }
 
 /// What was set before is set again where the kernel refuses some of it.
@@ -93,12 +109,12 @@ fn from_flags(flags: &Flags) -> Result<oci::Resources, Failure> {
         ..oci::Memory::default()
     };
     let weight: Option<u16> = flags.parsed("blkio-weight")?.filter(|weight| *weight != 0);
-    let pids: Option<i64> = flags.parsed("pids-limit")?.filter(|limit| *limit != 0);
+    let pids: Option<i64> = flags.parsed("pids-limit")?;
     Ok(oci::Resources {
         cpu: (cpu != oci::Cpu::default()).then_some(cpu),
         memory: (memory != oci::Memory::default()).then_some(memory),
         block_io: weight.map(|weight| oci::BlockIo { weight: Some(weight), ..oci::BlockIo::default() }),
-        pids: pids.map(|limit| oci::Pids { limit }),
+        pids: pids.map(|limit| oci::Pids { limit: Some(limit) }),
         ..oci::Resources::default()
     })
 }
@@ -173,6 +189,24 @@ mod tests {
         };
         let after = merged(Some(&before), &change).unwrap();
         assert_eq!(after.cpu.unwrap(), oci::Cpu { shares: Some(2), quota: Some(5000), ..Default::default() });
-        assert_eq!((after.memory.unwrap().limit, after.pids.unwrap().limit), (Some(3), 7));
+        assert_eq!((after.memory.unwrap().limit, after.pids.unwrap().limit), (Some(3), Some(7)));
+        let none = from_flags(&flags(&["--pids-limit", "0"])).unwrap();
+        assert_eq!(none.pids, Some(oci::Pids { limit: Some(0) }));
+    }
+
+    #[test]
+    fn memory_and_swap_are_changed_together() {
+        let memory = |limit, swap| oci::Memory { limit, swap, ..Default::default() };
+        let after = |before: Option<oci::Memory>, mut change: oci::Memory| {
+            complete(&mut change, before.as_ref());
+            (change.limit, change.swap)
+        };
+        let before = Some(memory(Some(64), Some(96)));
+        assert_eq!(after(before.clone(), memory(None, Some(128))), (Some(64), Some(128)));
+        assert_eq!(after(before.clone(), memory(Some(80), None)), (Some(80), Some(96)));
+        assert_eq!(after(before.clone(), memory(Some(-1), None)), (Some(-1), Some(-1)));
+        assert_eq!(after(before.clone(), memory(Some(70), Some(70))), (Some(70), Some(70)));
+        assert_eq!(after(before, memory(None, None)), (None, None));
+        assert_eq!(after(None, memory(None, Some(128))), (None, Some(128)));
     }
 }

@@ -10,6 +10,8 @@ each_runtime!(
     cpu,
     cpuset,
     pids,
+    pids_of_zero,
+    memory_below_zero,
     device_rules,
     block_io_is_taken_or_refused_by_name,
     out_of_memory,
@@ -20,6 +22,7 @@ each_runtime!(
     deleted_with_what_was_below,
     nothing_left_if_a_limit_is_refused,
     update_flags,
+    update_of_swap_alone,
     update_by_file,
     update_of_nonsense,
     pause_and_resume,
@@ -80,6 +83,21 @@ fn pids(case: &Case) {
     let text = container.exec(&[], &["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 & done 2>&1; exit 0"]);
     assert!(text.stdout.contains("fork") || text.stderr.contains("fork") || text.code != 0, "{text:?}");
     container.remove();
+}
+
+/// A limit since 1.3 of the specification; as in runc, the least that systemd takes.
+fn pids_of_zero(case: &Case) {
+    let container = with_resources(case, json!({ "pids": { "limit": 0 } }));
+    assert_eq!(container.cgroup().read("pids.max", "pids.max"), "1");
+    container.call("update", &["--pids-limit", "20"]).ok();
+    assert_eq!(container.cgroup().read("pids.max", "pids.max"), "20");
+    container.call("update", &["--pids-limit", "0"]).ok();
+    assert_eq!(container.cgroup().read("pids.max", "pids.max"), "1");
+    container.remove();
+}
+
+fn memory_below_zero(case: &Case) {
+    case.refused(&["memory.limit"], |bundle| bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": -2 }));
 }
 
 fn device_rules(case: &Case) {
@@ -202,6 +220,21 @@ fn update_flags(case: &Case) {
     }
     // What was set before stays.
     assert_eq!(group.read("memory.limit_in_bytes", "memory.max"), "50331648");
+    container.remove();
+}
+
+fn update_of_swap_alone(case: &Case) {
+    let container = with_resources(case, json!({ "memory": { "limit": 33_554_432, "swap": 67_108_864 } }));
+    let group = container.cgroup();
+    let (memory, swap) = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes");
+    container.call("update", &["--memory-swap", "100663296"]).ok();
+    assert_eq!(group.read(memory, "memory.max"), "33554432");
+    assert_eq!(group.read(swap, "memory.swap.max"), if Cgroup::is_v1() { "100663296" } else { "67108864" });
+    container.call("update", &["--memory", "50331648"]).ok();
+    assert_eq!(group.read(memory, "memory.max"), "50331648");
+    assert_eq!(group.read(swap, "memory.swap.max"), if Cgroup::is_v1() { "100663296" } else { "50331648" });
+    container.call("update", &["--memory-swap", "16777216"]).error();
+    assert_eq!(group.read(memory, "memory.max"), "50331648");
     container.remove();
 }
 

@@ -24,7 +24,7 @@ fn v2_words() {
             cpus: Some("0-1,9".into()),
             ..Cpu::default()
         }),
-        pids: Some(Pids { limit: -1 }),
+        pids: Some(Pids { limit: Some(-1) }),
         unified: BTreeMap::from([
             ("memory.high".to_owned(), "1000".to_owned()),
             ("pids.max".to_owned(), "7".to_owned()),
