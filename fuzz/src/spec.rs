@@ -4,7 +4,7 @@ use container::{Inputs, Invocation, Plan, Rootfs, Stdio};
 
 /// A `config.json`: an error or a plan, never a panic; and what was read is what is written again.
 pub fn spec(data: &[u8]) {
-    let Ok(spec) = serde_json::from_slice::<oci::Spec>(data) else { return };
+    let Ok(spec) = oci::from_json::<oci::Spec>(data) else { return };
     let text = serde_json::to_vec(&spec).expect("what was read can be written");
     let again: oci::Spec = serde_json::from_slice(&text).expect("what was written can be read");
     assert_eq!(again, spec);

@@ -55,11 +55,17 @@ pub(crate) fn read(path: &Path) -> Result<Spec, String> {
 }
 
 pub(crate) fn parse(text: &[u8], yaml: bool) -> Result<Spec, String> {
+    // A field that is null is absent, as to the readers of CDI that are written in Go.
     if !yaml {
-        return serde_json::from_slice(text).map_err(|e| e.to_string());
+        return oci::from_json(text).map_err(|e| e.to_string());
     }
     // As those who write such files know it from Go's reader: 0660 is octal.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let options = || serde_saphyr::options! { legacy_octal_numbers: true };
     let text = std::str::from_utf8(text).map_err(|e| e.to_string())?;
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
+    serde_saphyr::from_str_with_options(text, options()).or_else(|error| {
+        // In YAML a key without a value is null.
+        let tree: Option<serde_json::Value> = serde_saphyr::from_str_with_options(text, options()).ok();
+        let spec = tree.and_then(|tree| oci::from_json(tree.to_string().as_bytes()).ok());
+        spec.ok_or_else(|| error.to_string())
+    })
 }

@@ -2,12 +2,14 @@
 //!
 //! These are the words of `config.json`, not validated: `container` turns them into a valid plan once, at its edge.
 //! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and are
-//! not written back.
+//! not written back. What others wrote is read by [`from_json`].
 
 #![forbid(unsafe_code)]
 
 mod capability;
 mod conventional;
+mod json;
+mod json_path;
 mod linux;
 mod mount;
 mod process;
@@ -18,6 +20,7 @@ mod state;
 
 pub use capability::CAPABILITIES;
 pub use conventional::{DEFAULT_CAPABILITIES, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
+pub use json::{JsonError, from_json};
 pub use linux::{
     Device, DeviceKind, IdMapping, IntelRdt, Linux, MemoryPolicy, Namespace, NamespaceType, NetDevice, Personality,
     TimeOffset,

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{failure::Failure, json_path};
+use crate::failure::Failure;
 
 /// Largest `config.json`: engines write some ten KiB.
 const CONFIG_MAX: usize = 16 << 20;
@@ -79,10 +79,5 @@ pub(crate) fn from_file<T: serde::de::DeserializeOwned>(file: BorrowedFd<'_>, wh
             text.resize(filled * 2, 0);
         }
     }
-    let text = &text[..filled];
-    serde_json::from_slice(text).map_err(|error| {
-        let property = json_path::at(text, error.line(), error.column());
-        let colon = if property.is_empty() { "" } else { ": " };
-        Failure::new(format!("{what}: {property}{colon}{error}"))
-    })
+    oci::from_json(&text[..filled]).map_err(|error| Failure::new(format!("{what}: {error}")))
 }

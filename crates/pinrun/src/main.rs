@@ -28,7 +28,6 @@ mod flags;
 mod foreground;
 mod help;
 mod hook_output;
-mod json_path;
 mod keyring;
 mod launch;
 mod open_files;

@@ -41,7 +41,7 @@ impl Filters {
             SeccompChoice::Localhost(path) => {
                 let told = format!("seccomp profile {}", path.display());
                 let text = read(path).map_err(|e| Error::invalid(format!("{told}: {e}")))?;
-                serde_json::from_slice(&text).map_err(|e| Error::invalid(format!("{told}: {e}")))?
+                oci::from_json(&text).map_err(|e| Error::invalid(format!("{told}: {e}")))?
             }
         };
         self.compile(&profile).map(Some)

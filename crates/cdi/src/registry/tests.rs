@@ -29,6 +29,19 @@ devices:
       fileMode: 0660
 "#;
 
+#[test]
+fn a_field_without_a_value_is_absent() {
+    let json = GPU.replace(r#""env": ["GPU=yes"]"#, r#""env": null, "hooks": null"#);
+    let spec = crate::file::parse(json.as_bytes(), false).expect("valid");
+    assert!(spec.container_edits.env.is_empty() && spec.devices.len() == 2);
+    let yaml = NET.replace("    netDevices:\n", "    env:\n    hooks: null\n    netDevices:\n");
+    let spec = crate::file::parse(yaml.as_bytes(), true).expect("valid");
+    assert_eq!(spec.devices[0].container_edits.net_devices[0].name, "net1");
+    assert_eq!(spec.devices[0].container_edits.device_nodes[0].file_mode, Some(0o660));
+    let wrong = crate::file::parse(NET.replace("name: net1", "name: [1]").as_bytes(), true).expect_err("a list");
+    assert!(wrong.contains("line"), "it says where: {wrong}");
+}
+
 /// Two folders, the second with the higher priority.
 fn folders() -> (tempfile::TempDir, PathBuf, PathBuf, Registry) {
     let dir = tempfile::tempdir().expect("folder");

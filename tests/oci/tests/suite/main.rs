@@ -2,6 +2,7 @@
 
 mod cgroups;
 mod command_line;
+mod config;
 mod exec;
 mod filesystems;
 mod hooks;

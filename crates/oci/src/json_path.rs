@@ -12,6 +12,12 @@ pub(crate) fn at(text: &[u8], line: usize, column: usize) -> String {
             b'{' => way.push(Step::Key(Vec::new())),
             b'[' => way.push(Step::Index(0)),
             b'}' | b']' if !rest.is_empty() => drop(way.pop()),
+            // An object that is complete but lacks a member: the object itself is meant, not its last member.
+            b'}' => {
+                if let Some(Step::Key(key)) = way.last_mut() {
+                    key.clear();
+                }
+            }
             b',' => {
                 if let Some(Step::Index(index)) = way.last_mut() {
                     *index += 1;
@@ -75,6 +81,7 @@ mod tests {
             (r#"{"a\"[{": [1, {"b": 2}], "list": [{"number": 1}, {"number": "x"}]}"#, "list[1].number"),
             ("{\n \"list\": [\n  {\"x\": \"{,\",\n \"number\": -1}]}", "list[0].number"),
             (r#"{"list": 7}"#, "list"),
+            (r#"{"list": [{"number": 1}, {"other": 1}]}"#, "list[1]"),
             (r#"[]"#, "[0]"),
         ] {
             let error = serde_json::from_str::<Outer>(text).expect_err("it is wrong");
