@@ -32,6 +32,7 @@ mod credentials;
 mod descriptors;
 mod destination;
 mod devices;
+mod environment;
 mod error;
 mod exec;
 mod filter;

@@ -98,7 +98,7 @@ impl Plan {
             root: Root::parse(spec, inputs.rootfs)?,
             devices: Devices::parse(&linux.devices, mounts.bind_dev())?,
             masks: Masks::parse(linux)?,
-            sysctls: Sysctls::parse(&linux.sysctl, &namespaces)?,
+            sysctls: Sysctls::parse(spec, &namespaces)?,
             host_names: HostNames::parse(spec, &namespaces)?,
             intel_rdt: parse_intel_rdt(linux, &inputs.invocation)?,
             net_devices: NetDevices::parse(&linux.net_devices, &namespaces)?,

@@ -16,7 +16,7 @@ use crate::{
     capabilities::{self, Capabilities},
     command,
     credentials::Credentials,
-    descriptors,
+    descriptors, environment,
     error::During,
     filter::Filter,
     home,
@@ -80,8 +80,8 @@ impl Process {
             oom_score_adj: OomScoreAdj::parse(spec.oom_score_adj, may, warnings)?,
             cwd: parse_cwd(&spec.cwd)?,
             credentials: Credentials::parse(&spec.user)?,
-            arguments: StringArray::new(strings("process.args", &spec.args)?),
-            environment: parse_environment(&spec.env)?,
+            arguments: StringArray::new(parse_arguments(&spec.args)?),
+            environment: environment::parse(bounded("process.env", &spec.env)?)?,
             capabilities: Capabilities::parse(spec.capabilities.as_ref(), own, warnings)?,
             rlimits: Rlimits::parse(&spec.rlimits, may, warnings)?,
             no_new_privileges: spec.no_new_privileges,
@@ -254,18 +254,16 @@ fn parse_cwd(cwd: &str) -> Result<CString, Error> {
     inner_path("process.cwd", cwd)
 }
 
-fn parse_environment(variables: &[String]) -> Result<Vec<CString>, Error> {
-    if let Some(wrong) = variables.iter().find(|variable| variable.find('=').is_none_or(|at| at == 0)) {
-        return Err(Error::invalid(format!("process.env: {wrong:?} is not NAME=value")));
-    }
-    strings("process.env", variables)
-}
-
-fn strings(field: &str, strings: &[String]) -> Result<Vec<CString>, Error> {
+fn bounded<'a>(field: &str, strings: &'a [String]) -> Result<&'a [String], Error> {
     if strings.len() > STRINGS_MAX {
         return Err(Error::invalid(format!("{field}: more than {STRINGS_MAX} strings")));
     }
-    strings.iter().map(|string| c_string(field, string)).collect()
+    Ok(strings)
+}
+
+fn parse_arguments(arguments: &[String]) -> Result<Vec<CString>, Error> {
+    let arguments = bounded("process.args", arguments)?;
+    arguments.iter().map(|argument| c_string("process.args", argument)).collect()
 }
 
 fn parse_personality(spec: &oci::Personality) -> Result<Personality, Error> {

@@ -1,6 +1,4 @@
-//! `linux.sysctl`: only what belongs to a namespace of the container.
-
-use std::collections::BTreeMap;
+//! `linux.sysctl`: only what belongs to a namespace of the container, and has no property of its own in the spec.
 
 use oci::NamespaceType;
 
@@ -26,10 +24,14 @@ const IPC: [&str; 11] = [
 pub(crate) struct Sysctls(Vec<(String, String)>);
 
 impl Sysctls {
-    pub(crate) fn parse(entries: &BTreeMap<String, String>, namespaces: &Namespaces) -> Result<Self, Error> {
-        let mut result = Vec::with_capacity(entries.len());
-        for (key, value) in entries {
+    pub(crate) fn parse(spec: &oci::Spec, namespaces: &Namespaces) -> Result<Self, Error> {
+        let Some(linux) = spec.linux.as_ref().filter(|linux| !linux.sysctl.is_empty()) else {
+            return Ok(Self::default());
+        };
+        let mut result = Vec::with_capacity(linux.sysctl.len());
+        for (key, value) in &linux.sysctl {
             let path = to_path(key)?;
+            check_names(key, &path, value, spec.domainname.as_deref())?;
             let kind = owner(&path).ok_or_else(|| {
                 Error::invalid(format!(
                     "linux.sysctl: {key} belongs to no namespace; it would change the whole machine"
@@ -53,6 +55,19 @@ impl Sysctls {
         }
         Ok(())
     }
+}
+
+/// The names of the host have properties of their own. As in runc and crun, `kernel.hostname` is refused, so that a spec has
+/// one host name; as in crun, `kernel.domainname` may repeat `domainname`, which is younger than it.
+fn check_names(key: &str, path: &str, value: &str, domainname: Option<&str>) -> Result<(), Error> {
+    let property = match path {
+        "kernel/hostname" => "hostname",
+        "kernel/domainname" if domainname.is_some_and(|name| !name.is_empty() && name != value) => "domainname",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "linux.sysctl: {key} conflicts with the property {property} of the spec; set {property}"
+    )))
 }
 
 /// As sysctl(8): the first separator tells; with dots, a slash stands for a dot in a name (`net.ipv4.conf.eth0/1.x`).
@@ -91,6 +106,16 @@ mod tests {
         assert_eq!(to_path("net.ipv4.conf.eth0/1.rp_filter").unwrap(), "net/ipv4/conf/eth0.1/rp_filter");
         for bad in ["", "net..x", "net/../kernel/panic", ".net", "net.ipv4.\0"] {
             assert!(to_path(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_spec_has_one_host_name() {
+        let refused = |path: &str, name| check_names(path, path, "x", name).is_err();
+        assert!(refused("kernel/hostname", None));
+        assert!(refused("kernel/domainname", Some("y")));
+        for name in [None, Some(""), Some("x")] {
+            assert!(!refused("kernel/domainname", name), "{name:?}");
         }
     }
 

@@ -42,11 +42,11 @@ const NAMES: [(&str, i32); 34] = [
 /// First and last of the real-time signals, as the kernel counts them.
 const REAL_TIME: (i32, i32) = (34, 64);
 
-/// `TERM`, `SIGTERM`, `term`, `15`, `RTMIN+1`.
+/// `TERM`, `SIGTERM`, `term`, `15`, `RTMIN+1`. 0 is a signal of kill(2): it only checks that there is a process.
 pub(crate) fn parse(text: &str) -> Result<i32, Failure> {
     let unknown = || Failure::usage(format!("unknown signal {text:?}"));
     if let Ok(number) = text.parse::<i32>() {
-        return if (1..=REAL_TIME.1).contains(&number) { Ok(number) } else { Err(unknown()) };
+        return if (0..=REAL_TIME.1).contains(&number) { Ok(number) } else { Err(unknown()) };
     }
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn names_and_numbers_are_known() {
         for (text, number) in
-            [("TERM", 15), ("SIGKILL", 9), ("sigusr1", 10), ("15", 15), ("RTMIN+1", 35), ("SIGRTMAX", 64)]
+            [("TERM", 15), ("SIGKILL", 9), ("sigusr1", 10), ("15", 15), ("0", 0), ("RTMIN+1", 35), ("SIGRTMAX", 64)]
         {
             assert_eq!(parse(text).unwrap(), number, "{text}");
         }
-        for text in ["", "0", "65", "NOPE", "-9", "RTMIN+99"] {
+        for text in ["", "-1", "65", "NOPE", "-9", "RTMIN+99"] {
             assert!(parse(text).unwrap_err().message.contains("unknown signal"), "{text}");
         }
     }

@@ -29,6 +29,7 @@ each_runtime!(
     pid_file,
     kill_by_name_and_number,
     kill_with_unknown_signal,
+    kill_with_no_signal,
     program_not_found,
     program_not_executable,
     start_of_a_missing_program_fails_at_create,
@@ -280,6 +281,21 @@ fn kill_with_unknown_signal(case: &Case) {
     container.kill("12345").error_with(&["signal", "invalid argument"]);
     assert_eq!(container.status(), "running");
     container.remove();
+}
+
+/// Signal 0 of kill(2): whether the process is there.
+fn kill_with_no_signal(case: &Case) {
+    let container = case.container(case.script("sleep 1000"));
+    container.create().ok();
+    container.kill("0").ok();
+    container.start().ok();
+    container.kill("0").ok();
+    assert_eq!(container.status(), "running");
+    let pid = container.pid();
+    container.kill("KILL").ok();
+    container.wait(pid);
+    container.kill("0").error();
+    container.delete().ok();
 }
 
 fn program_not_found(case: &Case) {

@@ -27,6 +27,7 @@ each_runtime!(
     exec_in_a_user_namespace,
     sysctl,
     sysctl_of_the_machine_is_refused,
+    sysctl_of_a_name_of_the_host,
     network_device_is_moved,
 );
 
@@ -236,6 +237,16 @@ fn sysctl_of_the_machine_is_refused(case: &Case) {
         bundle.spec["linux"]["sysctl"] = json!({ "net.ipv4.ip_forward": "1" });
     });
     assert_eq!(fs::read_to_string("/proc/sys/vm/swappiness").expect("procfs"), before);
+}
+
+fn sysctl_of_a_name_of_the_host(case: &Case) {
+    for key in ["kernel.hostname", "kernel/hostname"] {
+        case.refused(&["hostname"], |bundle| bundle.spec["linux"]["sysctl"] = json!({ key: "other" }));
+    }
+    let text = case.output("cat /proc/sys/kernel/domainname", |bundle| {
+        bundle.spec["linux"]["sysctl"] = json!({ "kernel.domainname": "inside" });
+    });
+    assert_eq!(text, "inside\n");
 }
 
 fn network_device_is_moved(case: &Case) {

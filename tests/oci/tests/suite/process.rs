@@ -33,6 +33,8 @@ each_runtime!(
     descriptors_are_three,
     preserved_descriptors,
     home_is_set,
+    home_without_a_value,
+    variables_named_twice,
     no_child_of_the_runtime_inside,
 );
 
@@ -311,6 +313,26 @@ fn preserved_descriptors(case: &Case) {
 fn home_is_set(case: &Case) {
     let text = case.output("echo $HOME", |bundle| bundle.spec["process"]["user"] = json!({ "uid": 1000, "gid": 1000 }));
     assert_eq!(text, "/home/user\n");
+}
+
+fn home_without_a_value(case: &Case) {
+    let mut bundle = case.script("echo $HOME; exec sleep 1000");
+    bundle.spec["process"]["user"] = json!({ "uid": 1000, "gid": 1000 });
+    bundle.spec["process"]["env"] = json!(["HOME=/elsewhere", "PATH=/bin", "HOME="]);
+    let container = case.container(bundle);
+    let created = container.create();
+    container.start().ok();
+    assert_eq!(container.exec(&["--env", "HOME="], &["/bin/sh", "-c", "echo $HOME"]).ok(), "/home/user\n");
+    assert_eq!(created.ok(), "/home/user\n");
+    container.remove();
+}
+
+fn variables_named_twice(case: &Case) {
+    let text = case.output("", |bundle| {
+        bundle.args(&["/bin/env"]);
+        bundle.spec["process"]["env"] = json!(["PATH=/nowhere", "A=1", "A=", "HOME=/x", "PATH=/bin", "A=2", "AA=3"]);
+    });
+    assert_eq!(text, "HOME=/x\nPATH=/bin\nA=2\nAA=3\n");
 }
 
 fn no_child_of_the_runtime_inside(case: &Case) {
