@@ -19,6 +19,7 @@ mod declared;
 pub(crate) mod end;
 pub(crate) mod exec;
 pub(crate) mod exec_sync;
+mod host_directory;
 mod identity;
 mod image_volume;
 pub(crate) mod kill;

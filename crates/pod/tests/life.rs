@@ -55,7 +55,11 @@ fn what_is_wrong_is_named_and_nothing_is_left() {
         let engine = node.open_with_image().await;
         let mut handler = node.sandbox("x");
         handler.runtime_handler = "nope".into();
-        assert_eq!(engine.run_sandbox(handler).await.expect_err("handler").kind, ErrorKind::InvalidArgument);
+        let error = engine.run_sandbox(handler).await.expect_err("handler");
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        let text =
+            r#"runtime handler "nope" is not configured on this node; configured: the default one, without a name;"#;
+        assert!(error.message.contains(text), "{error}");
         let mut sysctl = node.sandbox("x");
         sysctl.sysctls.insert("kernel.panic".into(), "1".into());
         let error = engine.run_sandbox(sysctl).await.expect_err("sysctl");
@@ -73,9 +77,12 @@ fn what_is_wrong_is_named_and_nothing_is_left() {
         let error = refused(image).await;
         assert!(error.kind == ErrorKind::NotFound && error.message.contains("nowhere/else:1"), "{error}");
         let mut volume = container("c", &["true"]);
-        volume.volumes = vec![bind("/data", "/does/not/exist")];
+        volume.volumes = vec![bind("/data", "/proc/does/not")];
         let error = refused(volume).await;
-        assert!(error.kind == ErrorKind::InvalidArgument && error.message.contains("/does/not/exist"), "{error}");
+        assert!(
+            error.kind == ErrorKind::InvalidArgument && error.message.contains("/proc/does/not: it does not exist"),
+            "{error}"
+        );
         let mut capability = container("c", &["true"]);
         capability.security.add_capabilities = vec!["FLY".into()];
         assert!(refused(capability).await.message.contains("FLY"));
@@ -188,7 +195,7 @@ fn volumes_users_and_modes_are_as_asked_for() {
         assert_eq!(exec(&engine, &two, "ps -o args | grep -c '^sleep 1000'; true").await.trim(), "2");
 
         let mut limited = node.sandbox("limited");
-        let pids = Some(pod::oci::Pids { limit: 7 });
+        let pids = Some(pod::oci::Pids { limit: Some(7) });
         limited.resources = Some(pod::oci::Resources { pids, ..pod::oci::Resources::default() });
         let limited = engine.run_sandbox(limited).await.expect("run");
         let four = node.run(&engine, &limited, script("four", "exec sleep 1000")).await;

@@ -127,6 +127,45 @@ fn propagation_needs_a_mount_that_propagates() {
 }
 
 #[test]
+fn a_directory_of_the_node_that_is_not_there_is_made() {
+    on_a_node("a_directory_of_the_node_that_is_not_there_is_made", |node| async move {
+        let engine = node.open_with_image().await;
+        let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
+        let (shared, outside) = (node.dir.join("shared"), node.dir.join("outside"));
+        fs::create_dir(&shared).expect("folder");
+        let with = |host: &Path, propagation| ContainerConfig {
+            volumes: vec![volume(host, "/vol", propagation)],
+            ..container("c", &["sleep", "1000"])
+        };
+        let id = node.run(&engine, &pod, with(&shared.join("new/below"), Propagation::Private)).await;
+        exec(&engine, &id, "echo inside > /vol/file").await;
+        assert_eq!(shell(&format!("cat {}/new/below/file", shared.display())), "inside\n");
+        assert_eq!(shell(&format!("stat -c '%a %u' {0}/new {0}/new/below", shared.display())), "755 0\n755 0\n");
+        engine.remove_container(&id).await.expect("remove");
+        assert!(shared.join("new/below/file").exists(), "it is the node's");
+
+        // What does not exist is made only where the path leads by itself.
+        symlink(&outside, shared.join("link")).expect("link");
+        fs::write(shared.join("file"), "").expect("file");
+        for (path, why) in [("link", "link to nothing"), ("link/x", "link to nothing"), ("file/x", "not a directory")] {
+            let error = engine.create_container(&pod, with(&shared.join(path), Propagation::Private)).await;
+            let error = error.expect_err(path);
+            assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message.contains(path) && error.message.contains(why), "{error}");
+        }
+        assert!(!outside.exists() && engine.containers().is_empty());
+
+        // Mount propagation is that of the mount it is made on.
+        shell(&format!("mount --bind {0} {0} && mount --make-shared {0}", shared.display()));
+        let id = node.run(&engine, &pod, with(&shared.join("mounts"), Propagation::Bidirectional)).await;
+        shell(&format!("mount -t tmpfs later {}/mounts", shared.display()));
+        assert_eq!(exec(&engine, &id, "grep -c ^later /proc/self/mounts").await, "1\n");
+        shell(&format!("umount {0}/mounts && umount {0}", shared.display()));
+        node.nothing_is_left(engine).await;
+    });
+}
+
+#[test]
 fn more_mounts_than_a_message_takes() {
     on_a_node("more_mounts_than_a_message_takes", |node| async move {
         let engine = node.open_with_image().await;

@@ -76,8 +76,8 @@ fn containers_that_cannot_be_made() {
     nothing_but_pods(&node);
 
     let mut bind = ContainerSpec::new("bind", "demo:1", &["true"]);
-    bind.0["mounts"] = json!([{"host_path": "/no/such/folder", "container_path": "/data"}]);
-    names(&node.create_container(&pod_id, &pod, &bind).error(), &["/no/such/folder"]);
+    bind.0["mounts"] = json!([{"host_path": "/proc/no/such", "container_path": "/data"}]);
+    names(&node.create_container(&pod_id, &pod, &bind).error(), &["/proc/no/such", "cannot be created"]);
     nothing_but_pods(&node);
 
     let mut capability = ContainerSpec::new("capability", "demo:1", &["true"]);

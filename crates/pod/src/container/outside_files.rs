@@ -27,7 +27,7 @@ impl OutsideFiles {
     /// Opens all.
     ///
     /// # Errors
-    /// `InvalidArgument` for a volume that is not there; `DeadlineExceeded` for a file system that hangs.
+    /// `InvalidArgument` for a volume that is not there and cannot be made; `DeadlineExceeded` for a file system that hangs.
     pub(super) async fn open(engine: &Inner, container: &Arc<Container>) -> Result<Self, Error> {
         let config = container.config();
         prepare::within_bounds(config, config.volumes.len())?;
@@ -45,9 +45,10 @@ impl OutsideFiles {
                     volumes.push(None);
                     continue;
                 }
+                // First, as it makes what is not there.
+                volumes.push(Some(volume::open(volume)?));
                 let mut label = label.iter().filter(|_| volume.selinux_relabel);
                 label.try_for_each(|label| selinux::relabel(&volume.host_path, label))?;
-                volumes.push(Some(volume::open(volume)?));
             }
             progress.at(config.volumes.len())?;
             let log = log_file::open_log(&of.metadata)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rustix::{
-    fd::{BorrowedFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     fs::CWD,
     io::Errno,
     mount::{
@@ -13,16 +13,21 @@ use rustix::{
 };
 use syscall::mount_attributes::MountAttributes;
 
-use super::{Propagation, Volume};
+use super::{Propagation, Volume, host_directory};
 use crate::{Error, error::failed, mount_source::MountTable};
 
-/// A volume, with what is mounted below it, its propagation and its attributes set.
+/// A volume, with what is mounted below it, its propagation and its attributes set. A directory that is not there is made.
 pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     let told =
         |e: &dyn std::fmt::Display| format!("volume {}: {}: {e}", volume.container_path, volume.host_path.display());
     if !volume.host_path.is_absolute() {
         return Err(Error::invalid(told(&"the path on the node is not absolute")));
     }
+    let tree = match clone(&volume.host_path, Depth::All) {
+        Err(Errno::NOENT) => clone_new(&volume.host_path).map_err(|why| Error::invalid(told(&why)))?,
+        Err(Errno::NOTDIR) => return Err(Error::invalid(told(&NOT_A_DIRECTORY))),
+        tree => tree.map_err(|errno| Error::internal(told(&errno)))?,
+    };
     let needs = match volume.propagation {
         Propagation::Private => None,
         Propagation::HostToContainer => {
@@ -35,10 +40,6 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
             format!("{asked} propagation, but it is not on a {kind} mount; run `mount --make-shared` on that mount");
         return Err(Error::invalid(told(&why)));
     }
-    let tree = clone(&volume.host_path, Depth::All).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => Error::invalid(told(&"it does not exist on the node; create it first")),
-        errno => Error::internal(told(&errno)),
-    })?;
     let propagation = MountAttributes {
         propagation: match volume.propagation {
             Propagation::Private => Some(MountPropagationFlags::PRIVATE),
@@ -56,6 +57,20 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
         readonly.apply(&tree, volume.recursive_readonly).map_err(|e| Error::internal(told(&e)))?;
     }
     Ok(tree)
+}
+
+const NOT_A_DIRECTORY: &str = "a part of the path is not a directory; rename or remove it";
+
+/// A directory that is not there, made and cloned: what was made, whatever is at its path by then.
+fn clone_new(path: &Path) -> Result<OwnedFd, String> {
+    let wrong = |errno| match errno {
+        Errno::NOTDIR => NOT_A_DIRECTORY.to_owned(),
+        Errno::LOOP => "it is, or is below, a symbolic link to nothing; create what the link leads to".to_owned(),
+        errno => format!("it does not exist on the node and cannot be created: {errno}; create it first"),
+    };
+    let directory = host_directory::create(path).map_err(wrong)?;
+    tracing::info!(path = %path.display(), "created the directory of a volume, which did not exist");
+    clone_of(directory.as_fd(), "", Depth::All).map_err(|errno| format!("clone the directory made for it: {errno}"))
 }
 
 /// A file or directory of the node's own, private.
@@ -90,23 +105,19 @@ pub(crate) fn clone_detached(mount: BorrowedFd<'_>, point: &Path) -> Result<Owne
 }
 
 fn clone_or_attach(mount: BorrowedFd<'_>, name: &str, point: &Path) -> Result<OwnedFd, Error> {
-    match clone_of(mount, name) {
+    match clone_of(mount, name, Depth::Top) {
         Err(Errno::INVAL) => {
             // Another container of the pod may attach it at the same time: then it can be cloned all the same.
             let attached = attach(mount, point);
-            clone_of(mount, name).or_else(|errno| attached.and(Err(failed("open_tree")(errno))))
+            clone_of(mount, name, Depth::Top).or_else(|errno| attached.and(Err(failed("open_tree")(errno))))
         }
         cloned => cloned.map_err(failed("open_tree")),
     }
 }
 
-/// With an empty name the mount's root.
-fn clone_of(mount: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    open_tree(mount, name, flags)
+/// With an empty name what the descriptor shows itself.
+fn clone_of(directory: BorrowedFd<'_>, name: &str, depth: Depth) -> Result<OwnedFd, Errno> {
+    open_tree(directory, name, clone_flags(depth) | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
 }
 
 fn attach(mount: BorrowedFd<'_>, point: &Path) -> Result<(), Error> {
@@ -137,15 +148,15 @@ pub(crate) enum Depth {
 
 /// A path of the node as a detached mount.
 pub(crate) fn clone(path: &Path, depth: Depth) -> Result<OwnedFd, Errno> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE;
-    if depth == Depth::All {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
-    open_tree(CWD, path, flags)
+    open_tree(CWD, path, clone_flags(depth))
 }
 
-/// Whether the mount that a path is on has one of these tags (proc_pid_mountinfo(5)). A path that is not there says so when
-/// it is cloned.
+fn clone_flags(depth: Depth) -> OpenTreeFlags {
+    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::OPEN_TREE_CLONE;
+    if depth == Depth::All { flags | OpenTreeFlags::AT_RECURSIVE } else { flags }
+}
+
+/// Whether the mount that a path is on has one of these tags (proc_pid_mountinfo(5)).
 fn propagates(path: &Path, tags: &[&str]) -> bool {
     let Ok(path) = path.canonicalize() else { return true };
     MountTable::read().has_tag(&path, tags)
@@ -153,8 +164,6 @@ fn propagates(path: &Path, tags: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fd::AsFd;
-
     use super::*;
 
     #[test]
@@ -169,10 +178,10 @@ mod tests {
             let shm = crate::sandbox::make_shm((0, 0)).expect("tmpfs");
             attach(shm.as_fd(), &point).expect("attach");
             std::fs::write(point.join("x"), "shared").expect("write");
-            let clone = clone_of(shm.as_fd(), "").expect("clone");
+            let clone = clone_of(shm.as_fd(), "", Depth::Top).expect("clone");
             let path = format!("/proc/thread-self/fd/{}/x", std::os::fd::AsRawFd::as_raw_fd(&clone));
             assert_eq!(std::fs::read_to_string(path).expect("read"), "shared");
-            let file = clone_of(shm.as_fd(), "x").expect("clone");
+            let file = clone_of(shm.as_fd(), "x", Depth::Top).expect("clone");
             let path = format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
             assert_eq!(std::fs::read_to_string(path).expect("read"), "shared");
             detach(&point).expect("detach");

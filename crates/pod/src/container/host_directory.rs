@@ -1,0 +1,123 @@
+//! A directory of the node that a volume names and that is not there.
+//!
+//! A `hostPath` without a type demands no check from kubelet, and containerd and CRI-O create the directory. Charts rely on
+//! it for their state and for sockets of programs that are not installed yet.
+
+use std::{
+    ffi::OsStr,
+    path::{Component, Path},
+};
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{CWD, Mode, OFlags, fchmod, fstat, mkdirat, openat},
+    io::Errno,
+};
+
+/// What a directory is opened with to make or open another in it.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Creates an absolute path with all directories above it that are missing, mode 0755, and returns it open.
+///
+/// What exists is followed as in every other path of the node, symbolic links included (`/var/run`). What is missing is made
+/// one name at a time, each in the directory made before, and no link is followed there: a process that can write to a
+/// directory above, such as one in a container with a volume of it, cannot have directories made elsewhere by putting a link
+/// in between.
+///
+/// # Errors
+/// `ELOOP` for a link in the missing part, also one that leads to nothing; `EINVAL` for `..` there.
+pub(super) fn create(path: &Path) -> Result<OwnedFd, Errno> {
+    let mut directory = openat(CWD, c"/", DIRECTORY, Mode::empty())?;
+    let mut is_missing = false;
+    for component in path.components() {
+        let name = match component {
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
+            Component::ParentDir if is_missing => return Err(Errno::INVAL),
+            Component::ParentDir => OsStr::new(".."),
+            Component::Normal(name) => name,
+        };
+        directory = match openat(&directory, name, DIRECTORY | OFlags::PATH, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                is_missing = true;
+                create_in(&directory, name)?
+            }
+            _ if is_missing => create_in(&directory, name)?,
+            opened => opened?,
+        };
+    }
+    Ok(directory)
+}
+
+/// Creates one directory, or opens the one that somebody else made in the meantime.
+fn create_in(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(0o755);
+    let is_ours = match mkdirat(parent, name, mode) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(errno) => return Err(errno),
+    };
+    let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()).map_err(|errno| match errno {
+        // Together with O_DIRECTORY, the kernel says so of a link, too (open(2)).
+        Errno::NOTDIR => Errno::LOOP,
+        errno => errno,
+    })?;
+    // The daemon's file mode creation mask is not the owner's of the path.
+    let is = Mode::from_raw_mode(fstat(&directory)?.st_mode);
+    if is_ours && !is.contains(mode) {
+        fchmod(&directory, is | mode)?;
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_made() {
+        let top = tempfile::tempdir().expect("a directory");
+        let top = top.path();
+        fs::create_dir(top.join("real")).expect("a directory");
+        symlink("real", top.join("link")).expect("a link");
+        for path in ["a", "a/b/c", "link/./d/e", "link/../f"] {
+            create(&top.join(path)).unwrap_or_else(|errno| panic!("{path}: {errno}"));
+        }
+        for path in ["a/b/c", "real/d/e", "f"] {
+            let mode = fs::metadata(top.join(path)).expect(path).permissions().mode();
+            assert_eq!(mode & 0o7777, 0o755, "{path}");
+        }
+    }
+
+    #[test]
+    fn no_link_is_followed_where_something_is_missing() {
+        let top = tempfile::tempdir().expect("a directory");
+        let top = top.path();
+        symlink(top.join("outside"), top.join("dangling")).expect("a link");
+        fs::write(top.join("file"), "").expect("a file");
+        for (path, errno) in [
+            ("dangling", Errno::LOOP),
+            ("dangling/below", Errno::LOOP),
+            ("missing/../x", Errno::INVAL),
+            ("file/x", Errno::NOTDIR),
+        ] {
+            assert_eq!(create(&top.join(path)).map(drop), Err(errno), "{path}");
+        }
+        assert!(!top.join("outside").exists() && !top.join("x").exists());
+    }
+
+    #[test]
+    fn a_link_put_there_in_the_meantime_leads_nowhere() {
+        let top = tempfile::tempdir().expect("a directory");
+        let (inside, outside) = (top.path().join("inside"), top.path().join("outside"));
+        fs::create_dir(&inside).expect("a directory");
+        fs::create_dir(&outside).expect("a directory");
+        let parent = openat(CWD, &inside, DIRECTORY, Mode::empty()).expect("it is there");
+        symlink(&outside, inside.join("made")).expect("a link");
+        assert_eq!(create_in(&parent, OsStr::new("made")).map(drop), Err(Errno::LOOP));
+    }
+}
