@@ -29,7 +29,8 @@ fn a_pod_is_measured_whole() {
         let busy = node.run(&engine, &pod, script("busy", "while :; do :; done")).await;
         let text = "dd if=/dev/zero of=/written bs=64k count=16 2>/dev/null; ping -c 3 -i 0.1 10.85.0.1 >/dev/null; exec sleep 1000";
         let quiet = node.run(&engine, &pod, script("quiet", text)).await;
-        // A rate needs two looks some time apart.
+        let first = engine.container_stats(&busy).await.expect("busy");
+        assert!(first.cpu_rate.is_some(), "the first sample has a rate, so that kubelet makes none: {first:?}");
         let stats = loop {
             let stats = engine.sandbox_stats(&pod[..12]).await.expect("by prefix");
             let known = |id: &str| stats.containers.iter().find(|c| c.container.id == id).and_then(|c| c.cpu_rate);

@@ -5,7 +5,7 @@
 //! through the samples again: as long as no pod or container changed and no sample in it is too old to be told, it is as
 //! good as a new one. Whoever keeps it makes it anew after each round ([`Engine::stats_rounds`]).
 
-use super::sampler::STALE;
+use super::sampler::{STALE, is_younger};
 use crate::{Engine, clock};
 
 /// What is known of pods and containers: the same figures, the same lists of pods and containers.
@@ -43,7 +43,7 @@ impl Engine {
     pub fn holds(&self, hold: &Hold) -> bool {
         let stats = &self.0.stats;
         let same = hold.changes == self.mark().0
-            && clock::now().saturating_sub(hold.oldest) <= STALE
+            && is_younger(hold.oldest, STALE, clock::now())
             && !stats.is_quick(hold.count);
         if same {
             stats.asked(&self.0, true);

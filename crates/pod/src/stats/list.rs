@@ -30,8 +30,8 @@ impl Engine {
         if !container.is_running() {
             return Err(missing());
         }
-        self.look(Wanted { containers: vec![Arc::clone(&container)], sandboxes: Vec::new() }).await;
-        self.0.stats.container(container.id()).ok_or_else(missing)
+        let wanted = Wanted { containers: vec![Arc::clone(&container)], sandboxes: Vec::new() };
+        self.look(wanted, |_, _| self.0.stats.container(container.id())).await.ok_or_else(missing)
     }
 
     /// What running containers use: those that `wanted` says, by id, pod's id and labels. One that cannot be measured is
@@ -42,8 +42,8 @@ impl Engine {
             let metadata = &container.metadata;
             container.is_running() && wanted(&metadata.id, &metadata.sandbox, &metadata.config.labels)
         });
-        let (wanted, _) = self.look(Wanted { containers, sandboxes: Vec::new() }).await;
-        self.0.stats.containers(&wanted.containers)
+        let wanted = Wanted { containers, sandboxes: Vec::new() };
+        self.look(wanted, |wanted, _| self.0.stats.containers(&wanted.containers)).await
     }
 
     /// What one pod and its running containers use, measured now.
@@ -66,15 +66,13 @@ impl Engine {
     /// What all running containers use.
     pub async fn all_container_stats(&self) -> Sampled<Arc<ContainerStats>> {
         let changes = self.before();
-        let (wanted, sampled) = self.look(self.everything(false)).await;
-        self.containers_of(&wanted, changes, sampled)
+        self.look(self.everything(false), |wanted, sampled| self.containers_of(wanted, changes, sampled)).await
     }
 
     /// What all ready pods and their running containers use.
     pub async fn all_sandbox_stats(&self) -> Sampled<SandboxStats> {
         let changes = self.before();
-        let (wanted, sampled) = self.look(self.everything(true)).await;
-        self.pods_of(&wanted, changes, sampled)
+        self.look(self.everything(true), |wanted, sampled| self.pods_of(wanted, changes, sampled)).await
     }
 
     /// The samples of all running containers as they are, however old; this does not count as asking.
@@ -102,8 +100,7 @@ impl Engine {
             let ids: HashSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id()).collect();
             containers.retain(|container| ids.contains(container.metadata.sandbox.as_str()));
         }
-        let (wanted, _) = self.look(Wanted { containers, sandboxes }).await;
-        gather(&self.0, &wanted)
+        self.look(Wanted { containers, sandboxes }, |wanted, _| gather(&self.0, wanted)).await
     }
 
     fn everything(&self, pods: bool) -> Wanted {
@@ -135,11 +132,12 @@ impl Engine {
         Sampled { hold: oldest.map(|oldest| hold(wanted, changes, oldest)), stats }
     }
 
-    /// Sees to it that there are samples, and that they will be. Also whether nothing had to be measured for it.
-    async fn look(&self, wanted: Wanted) -> (Wanted, bool) {
+    /// Has samples taken that are missing or too old, calls `read` for the answer, and has more samples taken for the next
+    /// request: after `read`, so that no object is reported twice with one sample. `read` also gets whether nothing had to be
+    /// measured.
+    async fn look<T>(&self, wanted: Wanted, read: impl FnOnce(&Wanted, bool) -> T) -> T {
         let due: Due = self.0.stats.due(&wanted, clock::now());
-        self.0.stats.asked(&self.0, due.more);
-        let sampled = due.more && due.is_empty();
+        let (more, sampled) = (due.more, due.more && due.is_empty());
         if !due.is_empty() {
             let engine = Arc::clone(&self.0);
             let measured = blocking(move || {
@@ -149,7 +147,9 @@ impl Engine {
             // It fails only by a bug or at the end of the runtime: then there are the samples of before.
             let _ = measured.await;
         }
-        (wanted, sampled)
+        let answer = read(&wanted, sampled);
+        self.0.stats.asked(&self.0, more);
+        answer
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     network::Interfaces,
     occasional,
     sample::{ContainerStats, SandboxSample},
-    sampler::Known,
+    sampler::{Known, is_younger},
 };
 use crate::{Error, clock, container::Container, engine::Inner, error::failed, sandbox::Sandbox};
 
@@ -30,7 +30,7 @@ pub(super) fn container(
     let group = container.group(engine)?;
     let cgroup = group.stats().map_err(failed(format_args!("measure container {id}")))?;
     let at = clock::now();
-    let occasional = match last.filter(|last| at.saturating_sub(last.at) < OCCASION) {
+    let occasional = match last.filter(|last| is_younger(last.at, OCCASION, at)) {
         Some(last) => last,
         None => Arc::new(occasional::look(group, status.pid, &status.resources, at)),
     };

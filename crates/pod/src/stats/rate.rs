@@ -3,7 +3,7 @@
 /// Shortest time between two samples that a rate is made of, nanoseconds: below, the kernel's clock ticks show.
 const WINDOW: u64 = 900_000_000;
 
-/// The sample that the next rate begins with.
+/// The sample that the next rate is made from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     at: u64,
@@ -12,20 +12,26 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Nanoseconds of CPU per second, from this sample and one at least the window older; `None` without such one.
-    pub(super) fn next(&mut self, at: u64, used: u64) -> Option<u64> {
+    /// Nanoseconds of CPU per second, from this sample and one at least the window older. At the first sample it is the mean
+    /// since `begun`, when `used` was 0, so that every sample has a rate: kubelet makes one itself for a sample without,
+    /// and reports an error if it gets that sample twice. `None` for a first sample at the very beginning.
+    pub(super) fn next(&mut self, at: u64, used: u64, begun: u64) -> Option<u64> {
         if self.at == 0 {
-            *self = Self { at, used, rate: None };
-            return None;
-        }
-        let passed = at.saturating_sub(self.at);
-        if passed >= WINDOW {
-            // Products of two 64-bit counters need more than 64 bits.
-            let rate = u128::from(used.saturating_sub(self.used)) * 1_000_000_000 / u128::from(passed);
-            *self = Self { at, used, rate: u64::try_from(rate).ok() };
+            *self = Self { at, used, rate: mean(used, at.saturating_sub(begun)) };
+        } else if at < self.at {
+            // The wall clock was set back.
+            *self = Self { at, used, rate: self.rate };
+        } else if at - self.at >= WINDOW {
+            *self = Self { at, used, rate: mean(used.saturating_sub(self.used), at - self.at) };
         }
         self.rate
     }
+}
+
+fn mean(used: u64, passed: u64) -> Option<u64> {
+    // Products of two 64-bit counters need more than 64 bits.
+    let rate = (u128::from(used) * 1_000_000_000).checked_div(u128::from(passed))?;
+    u64::try_from(rate).ok()
 }
 
 #[cfg(test)]
@@ -33,12 +39,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_needs_two_samples_and_time_between() {
+    fn a_rate_needs_time_between_two_samples() {
         let mut rate = Rate::default();
-        assert_eq!(rate.next(1_000_000_000, 5), None);
-        assert_eq!(rate.next(1_500_000_000, 300_000_005), None, "too soon");
-        assert_eq!(rate.next(3_000_000_000, 1_000_000_005), Some(500_000_000));
-        assert_eq!(rate.next(3_000_000_001, 1_900_000_005), Some(500_000_000), "the last one, until the next window");
-        assert_eq!(rate.next(5_000_000_000, 0), Some(0), "a counter that went back");
+        assert_eq!(rate.next(1_000_000_000, 50_000_000, 500_000_000), Some(100_000_000), "the mean since it began");
+        assert_eq!(rate.next(1_500_000_000, 350_000_000, 0), Some(100_000_000), "too soon");
+        assert_eq!(rate.next(3_000_000_000, 1_050_000_000, 0), Some(500_000_000));
+        assert_eq!(
+            rate.next(3_000_000_001, 1_900_000_005, 0),
+            Some(500_000_000),
+            "the last one, until the next window"
+        );
+        assert_eq!(rate.next(5_000_000_000, 0, 0), Some(0), "a counter that went back");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_stops_no_rate() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.next(9_000_000_000, 0, 9_000_000_000), None, "no time has passed yet");
+        assert_eq!(rate.next(10_000_000_000, 100_000_000, 0), Some(100_000_000));
+        assert_eq!(rate.next(2_000_000_000, 200_000_000, 0), Some(100_000_000));
+        assert_eq!(rate.next(3_000_000_000, 700_000_000, 0), Some(500_000_000));
     }
 }

@@ -28,8 +28,11 @@ const REST: u32 = 50;
 /// After a request that was answered by samples, the next round comes this soon at the earliest, so that a client that asks
 /// twice within a second (`crictl stats`) sees two samples.
 const SOON: Duration = Duration::from_millis(500);
-/// And after so many times as long as the last round took.
+/// And after so many times as long as the last round took,
 const SOON_REST: u32 = 10;
+/// but no later than this: kubelet asks every 10 s, and must find another sample of each object. That holds for rounds of up
+/// to 2 s: an object may be measured at the beginning of one round and at the end of the next.
+const SOON_MAX: Duration = Duration::from_secs(6);
 /// The thread rests when nobody asked for so long.
 const QUIET: Duration = Duration::from_secs(120);
 /// What is measured while a request waits, at most.
@@ -108,12 +111,17 @@ impl Due {
     }
 }
 
+/// Whether a sample of this time is no older than `age`. One from the future is from before the wall clock was set back.
+pub(super) fn is_younger(at: u64, age: u64, now: u64) -> bool {
+    now.checked_sub(at).is_some_and(|passed| passed <= age)
+}
+
 impl Sampler {
     /// Which of them must be measured now: all whose samples are not fresh where that is quick, else those that have none.
     pub(super) fn due(&self, wanted: &Wanted, now: u64) -> Due {
         let older_than = |age: u64| {
             let samples = lock(&self.0.samples);
-            let old = |at: Option<u64>| at.is_none_or(|at| now.saturating_sub(at) > age);
+            let old = |at: Option<u64>| at.is_none_or(|at| !is_younger(at, age, now));
             Wanted {
                 containers: wanted
                     .containers
@@ -152,6 +160,9 @@ impl Sampler {
     }
 
     /// Notes that somebody asked, so that the thread goes on; with `more` for it, so that it begins.
+    ///
+    /// To be called after the samples for the answer were taken from here: the next round begins later, so that the next
+    /// request gets others.
     pub(super) fn asked(&self, engine: &Arc<Inner>, more: bool) {
         let mut pace = lock(&self.0.pace);
         pace.asked = Some(Instant::now());
@@ -226,7 +237,8 @@ impl Shared {
             Ok(mut sample) => {
                 let mut samples = lock(&self.samples);
                 let mut rate = samples.containers.get(container.id()).map(|known| known.rate).unwrap_or_default();
-                sample.cpu_rate = rate.next(sample.at, sample.cgroup.cpu_usage_ns);
+                let begun = sample.container.started_at;
+                sample.cpu_rate = rate.next(sample.at, sample.cgroup.cpu_usage_ns, begun);
                 let known = Known { sample: Arc::new(sample), group: None, rate };
                 samples.containers.insert(container.id().to_owned(), known);
             }
@@ -248,7 +260,8 @@ impl Shared {
         let known = known.map(|(sample, group, rate)| Known { sample, group, rate });
         let (mut sample, group) = measure::sandbox(engine, sandbox, interfaces, (known.as_ref(), alone));
         let mut rate = known.map(|known| known.rate).unwrap_or_default();
-        sample.cpu_rate = sample.cgroup.as_ref().and_then(|stats| rate.next(sample.at, stats.cpu_usage_ns));
+        let begun = sample.sandbox.created_at;
+        sample.cpu_rate = sample.cgroup.as_ref().and_then(|stats| rate.next(sample.at, stats.cpu_usage_ns, begun));
         let known = Known { sample: Arc::new(sample), group, rate };
         lock(&self.samples).sandboxes.insert(sandbox.id().to_owned(), known);
     }
@@ -272,7 +285,7 @@ impl Shared {
     /// Waits for the next round; `false`: there is none any more.
     fn wait(&self, last: Instant, took: Duration) -> bool {
         let pause = (took * REST).clamp(*PAUSE.start(), *PAUSE.end());
-        let soon = (took * SOON_REST).max(SOON);
+        let soon = (took * SOON_REST).clamp(SOON, SOON_MAX);
         let mut pace = lock(&self.pace);
         loop {
             if pace.ended {
@@ -321,5 +334,25 @@ fn run(shared: &Shared, engine: &Weak<Inner>) {
         shared.round(&engine);
         (last, took) = (Instant::now(), begun.elapsed());
         shared.rounds.send_modify(|rounds| *rounds += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_from_the_future_is_old() {
+        assert!(is_younger(1_000, 200, 1_200) && !is_younger(1_000, 200, 1_201));
+        assert!(!is_younger(5_000, 200, 1_000), "the wall clock was set back since");
+    }
+
+    #[test]
+    fn the_next_request_finds_other_samples_also_where_rounds_take_long() {
+        let shared = Shared::default();
+        let now = Instant::now();
+        *lock(&shared.pace) = Pace { asked: Some(now), wanted: true, ..Pace::default() };
+        assert!(shared.wait(now - SOON_MAX, Duration::from_millis(1500)));
+        assert!(now.elapsed() < Duration::from_secs(1), "the round began {:?} late", now.elapsed());
     }
 }
