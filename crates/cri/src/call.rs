@@ -85,6 +85,7 @@ impl Call {
         self.span.record(if is_error(code) { "error" } else { "refusal" }, end.message);
         self.span.in_scope(|| match is_ours(code) {
             true => tracing::warn!(code = code_name(code), ms, "{}", end.message),
+            false if is_routine(self.rpc, code) => tracing::debug!(code = code_name(code), ms, "{}", end.message),
             false => tracing::info!(code = code_name(code), ms, "{}", end.message),
         });
     }
@@ -148,6 +149,16 @@ impl<'a> From<&'a Status> for End<'a> {
 /// Which codes make a server's span an error (OpenTelemetry's conventions for gRPC); the others tell the client of its own.
 fn is_error(code: Code) -> bool {
     is_ours(code) || matches!(code, Code::DeadlineExceeded | Code::Unimplemented)
+}
+
+/// Whether this is how a client learns that something is gone: kubelet asks for the status of what it removed, and of what
+/// ended between a list and the next request.
+fn is_routine(rpc: Rpc, code: Code) -> bool {
+    let asks = matches!(
+        rpc,
+        Rpc::PodSandboxStatus | Rpc::ContainerStatus | Rpc::PodSandboxStats | Rpc::ContainerStats | Rpc::ImageStatus
+    );
+    asks && code == Code::NotFound
 }
 
 /// Whether the daemon's side is at fault, so that its operator should read about it.

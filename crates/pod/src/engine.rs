@@ -80,9 +80,6 @@ impl Engine {
         let told = user_namespaces.as_ref().err().map_or(json!(true), |why| json!(why));
         info.insert("userNamespaces".to_owned(), told);
         info.insert("apparmor".to_owned(), container::apparmor::describe());
-        let mut handlers = vec![String::new()];
-        let default = &engine.config.default_runtime_handler;
-        handlers.extend(Some(default.clone()).filter(|name| !name.is_empty()));
         EngineStatus {
             runtime: match monitor {
                 Ok(_) => engine.health.monitor.condition(),
@@ -90,7 +87,7 @@ impl Engine {
             },
             network,
             user_namespaces: Condition::of(user_namespaces, "NotSupported"),
-            handlers,
+            handlers: engine.handlers(),
             info,
         }
     }

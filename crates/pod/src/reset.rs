@@ -12,8 +12,8 @@ use syscall::directory_tree;
 use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
 impl Engine {
-    /// Removes every pod and container, the images, the built-in network, the monitor, and the folders of state and
-    /// data. No other engine may use these folders meanwhile; this one serves nothing after it.
+    /// Removes every pod and container, the images, the built-in network, the monitor, the folders of state and data, and
+    /// that of network namespaces unless others have some there. No other engine may use these folders meanwhile; this one serves nothing after it.
     ///
     /// # Errors
     /// The first step that failed; what was removed before stays removed, and a second call goes on from there.
@@ -32,6 +32,7 @@ impl Engine {
         drop(self);
         blocking(move || {
             leave(&config.state_dir)?;
+            remove_if_empty(&config.netns_dir)?;
             remove_tree(&config.data_dir)
         })
         .await
@@ -44,6 +45,14 @@ fn leave(root: &Path) -> Result<(), Error> {
         // EINVAL: it was on a tmpfs before.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => remove_tree(root),
         Err(error) => Err(failed(format_args!("unmount {}", root.display()))(error)),
+    }
+}
+
+/// The directory of pins is shared: `ip netns` has its own there, and mounts it on itself.
+fn remove_if_empty(directory: &Path) -> Result<(), Error> {
+    match rustix::fs::rmdir(directory) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(()),
+        Err(errno) => Err(failed(format_args!("remove {}", directory.display()))(errno)),
     }
 }
 

@@ -18,11 +18,16 @@ fn reset_leaves_nothing_but_a_disk() {
         engine.reset().await.expect("reset");
         assert!(!node.config.state_dir.exists());
         assert_eq!(fs::read_dir(&data).expect("the disk").count(), 0);
-        assert_eq!(shell("ls -A /run/netns; nft list tables; ip -o link | grep -v ': lo:' || true"), "");
+        assert!(!node.config.netns_dir.exists(), "nobody else has namespaces there");
+        assert_eq!(shell("nft list tables; ip -o link | grep -v ': lo:' || true"), "");
         shell(&format!("umount {}", data.display()));
 
         let engine = node.open().await;
+        let others = node.config.netns_dir.join("of-somebody-else");
+        fs::write(&others, "").expect("file");
         engine.reset().await.expect("reset");
         assert!(!data.exists());
+        assert!(others.exists(), "it is not ours");
+        fs::remove_file(others).expect("file");
     });
 }

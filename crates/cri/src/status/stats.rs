@@ -75,11 +75,10 @@ fn cpu(at: i64, stats: &Stats, rate: Option<u64>) -> v1::CpuUsage {
 }
 
 fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
-    let available = stats.memory_limit.map(|limit| limit.saturating_sub(stats.memory_working_set));
     v1::MemoryUsage {
         timestamp: at,
         working_set_bytes: value(stats.memory_working_set),
-        available_bytes: available.and_then(value),
+        available_bytes: value(below(stats.memory_limit, stats.memory_working_set)),
         usage_bytes: value(stats.memory_usage),
         rss_bytes: value(stats.memory_rss),
         page_faults: value(stats.page_faults),
@@ -88,11 +87,17 @@ fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
     }
 }
 
+/// What is left below a limit; 0 without one, as containerd and CRI-O report it. Clients take an absent value for one that
+/// could not be measured.
+fn below(limit: Option<u64>, used: u64) -> u64 {
+    limit.map_or(0, |limit| limit.saturating_sub(used))
+}
+
 /// Absent where the kernel does not count swap.
 fn swap(at: i64, stats: &Stats) -> Option<v1::SwapUsage> {
     stats.swap_usage.map(|used| v1::SwapUsage {
         timestamp: at,
-        swap_available_bytes: stats.swap_limit.map(|limit| limit.saturating_sub(used)).and_then(value),
+        swap_available_bytes: value(below(stats.swap_limit, used)),
         swap_usage_bytes: value(used),
     })
 }

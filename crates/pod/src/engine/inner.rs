@@ -77,6 +77,12 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// The runtime handlers that a pod may name; the empty name is the default one.
+    pub(crate) fn handlers(&self) -> Vec<String> {
+        let default = &self.config.default_runtime_handler;
+        std::iter::once(String::new()).chain(Some(default.clone()).filter(|name| !name.is_empty())).collect()
+    }
+
     /// By id or unambiguous prefix.
     pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
         let all = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);

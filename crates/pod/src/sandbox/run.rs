@@ -65,7 +65,14 @@ fn check_handler(engine: &Inner, handler: &str) -> Result<(), Error> {
     if handler.is_empty() || handler == engine.config.default_runtime_handler {
         return Ok(());
     }
-    Err(Error::invalid(format!("runtime handler {handler:?} is not configured on this node; leave it empty")))
+    let word =
+        |name: &String| if name.is_empty() { "the default one, without a name".into() } else { format!("{name:?}") };
+    let configured: Vec<String> = engine.handlers().iter().map(word).collect();
+    Err(Error::invalid(format!(
+        "runtime handler {handler:?} is not configured on this node; configured: {}; remove runtimeClassName from the pod, \
+         or name a RuntimeClass with one of these",
+        configured.join(", ")
+    )))
 }
 
 /// A network namespace and its visible path.

@@ -191,6 +191,8 @@ async fn no_secret_is_told_and_no_repeat_floods() {
         let missing = v1::StartContainerRequest { container_id: "missing".into() };
         runtime.start_container(missing).await.expect_err("unknown");
     }
+    let missing = v1::ContainerStatusRequest { container_id: "missing".into(), verbose: false };
+    runtime.container_status(missing).await.expect_err("unknown");
     let spans = collector.spans(|spans| spans.iter().any(|span| span.name.ends_with("/PullImage"))).await;
 
     let log = node.daemon_log();
@@ -203,6 +205,15 @@ async fn no_secret_is_told_and_no_repeat_floods() {
     let of = |rpc: &str, code: &str| lines.iter().filter(|line| line["rpc"] == rpc && line["code"] == code).count();
     assert_eq!(of("PullImage", "Unavailable"), 1, "one line per failure");
     assert_eq!(of("StartContainer", "NotFound"), 10, "the same line is not written for ever");
+    let levels = |rpc: &str| -> Vec<&serde_json::Value> {
+        lines
+            .iter()
+            .filter(|line| line["rpc"] == rpc && line["code"] == "NotFound")
+            .map(|line| &line["level"])
+            .collect()
+    };
+    assert_eq!(levels("ContainerStatus"), ["debug"], "clients learn so that something is gone");
+    assert!(levels("StartContainer").iter().all(|level| *level == "info"));
     let failed = lines.iter().find(|line| line["rpc"] == "PullImage" && line["code"].is_string()).expect("seen");
     assert_eq!((&failed["level"], &failed["image"]), (&"warn".into(), &"127.0.0.1:1/private:1".into()));
     assert!(failed["ms"].is_number() && failed["trace"].as_str().is_some_and(|trace| trace.len() == 32));
