@@ -60,7 +60,7 @@ fn null_is_absent(case: &Case) {
 fn null_limits_in_update(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
     container.started();
-    let text = r#"{"memory":{"limit":41943040,"swap":null},"cpu":{"cpus":null},"blockIO":null,"hugepageLimits":null}"#;
+    let text = r#"{"memory":{"limit":41943040,"swap":null},"cpu":{"cpus":null},"hugepageLimits":null}"#;
     container.call("update", &["--resources", &case.file("resources.json", text)]).ok();
     assert_eq!(container.cgroup().read("memory.limit_in_bytes", "memory.max"), "41943040");
     container.remove();
