@@ -22,7 +22,9 @@ use crate::{
     cni::{self, Call, Chain, Element},
     detach,
     ledger::Record,
+    listener,
     network::{INTERFACE, Inner, lock},
+    nft::Mapping,
     rtnl,
 };
 
@@ -207,6 +209,26 @@ impl Run {
     }
 }
 
+/// Refuses host ports that processes of the node listen on, or reports that their connections go to the pod from now on.
+fn look_for_listeners(pod: &PodRef, mappings: &[Mapping]) -> Result<(), Error> {
+    for mapping in mappings {
+        if !listener::has_port(mapping)? {
+            continue;
+        }
+        let (port, protocol) = (mapping.host_port, mapping.protocol);
+        if pod.free_ports {
+            let address = mapping.host_ip.map(|ip| ip.to_string());
+            return Err(Error::PortInUse { port, protocol, address });
+        }
+        let (sandbox, name, namespace) = (&pod.sandbox, &pod.name, &pod.namespace);
+        tracing::warn!(
+            sandbox, name, namespace, port, %protocol,
+            "a process of the node has a host port that leads to a pod now: it gets no new connections"
+        );
+    }
+    Ok(())
+}
+
 /// Elements done here, on a blocking thread.
 struct Step {
     inner: Arc<Inner>,
@@ -228,6 +250,7 @@ impl Step {
                 Element::Portmap => {
                     let mappings = record.mappings();
                     if !mappings.is_empty() {
+                        look_for_listeners(&record.pod, &mappings)?;
                         self.inner.firewall.add_ports(&record.pod.sandbox, mappings)?;
                     }
                 }

@@ -37,6 +37,19 @@ pub enum Error {
         /// Who has it.
         owner: String,
     },
+    /// A process of the node has a host port, and the pod is to have it for itself ([`PodRef::free_ports`](crate::PodRef)).
+    #[error(
+        "host port {port}/{protocol}{} is in use by a process of the node; choose another port, or end that process",
+        address.as_deref().map(|a| format!(" on {a}")).unwrap_or_default()
+    )]
+    PortInUse {
+        /// The port.
+        port: u16,
+        /// Its protocol.
+        protocol: Protocol,
+        /// The address, if one was requested.
+        address: Option<String>,
+    },
     /// No address is free.
     #[error(
         "network {network}: no free address in {subnet} ({leased} leased); remove pods or configure a larger subnet"

@@ -40,6 +40,7 @@ mod figures;
 mod firewall;
 mod ipam;
 mod ledger;
+mod listener;
 mod netlink;
 mod network;
 mod nft;

@@ -2,10 +2,12 @@
 
 mod node;
 
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use network::{Config, Error, PortMapping, Protocol};
-use node::{ask, ask_from, assert_clean, attach, config, on_a_node, open, outside, run, serve, tcp, try_attach};
+use node::{
+    ask, ask_from, assert_clean, attach, config, on_a_node, open, outside, run, serve, tcp, try_attach, try_attach_with,
+};
 
 fn at(host_ip: &str, host_port: u16) -> PortMapping {
     PortMapping { host_ip: Some(host_ip.parse().unwrap()), ..tcp(host_port, 80) }
@@ -158,6 +160,40 @@ fn a_taken_port_is_refused_with_its_owner() {
         for pod in [b, c] {
             network.detach(&pod.id).await.unwrap();
         }
+        network.settle().await;
+        assert_clean();
+    });
+}
+
+#[test]
+fn a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested() {
+    on_a_node("a_port_that_a_process_of_the_node_has_is_refused_where_that_was_requested", || async {
+        let network = open(config());
+        let tcp_listener = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let udp_socket = UdpSocket::bind("0.0.0.0:5353").unwrap();
+        let udp = PortMapping { protocol: Protocol::Udp, ..tcp(5353, 53) };
+        for port in [tcp(8080, 80), at("127.0.0.1", 8080), udp.clone()] {
+            let error = try_attach_with(&network, 1, true, std::slice::from_ref(&port)).await.err().unwrap();
+            assert!(matches!(error, Error::PortInUse { port: in_use, .. } if in_use == port.host_port), "{error}");
+            assert!(error.to_string().contains(&format!("host port {}/{}", port.host_port, port.protocol)), "{error}");
+        }
+        network.settle().await;
+        assert_clean();
+
+        // Another address, another protocol, and a connection that is only being ended: all free.
+        let udp_8080 = PortMapping { protocol: Protocol::Udp, ..tcp(8080, 80) };
+        let mut free = try_attach_with(&network, 1, true, &[at("192.0.2.1", 8080), udp_8080]).await.unwrap();
+        network.detach(&free.id).await.unwrap();
+        let client = TcpStream::connect("127.0.0.1:8080").unwrap();
+        drop(tcp_listener.accept().unwrap());
+        drop((client, tcp_listener));
+        free = try_attach_with(&network, 1, true, &[tcp(8080, 80)]).await.unwrap();
+        network.detach(&free.id).await.unwrap();
+
+        // Kubelet's pods get such a port, as from the portmap plugin.
+        let kubelet = attach(&network, 2, &[udp]).await;
+        drop(udp_socket);
+        network.detach(&kubelet.id).await.unwrap();
         network.settle().await;
         assert_clean();
     });

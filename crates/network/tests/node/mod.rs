@@ -86,11 +86,20 @@ pub(crate) fn ns_path(number: u32) -> PathBuf {
 }
 
 pub(crate) async fn try_attach(network: &Network, number: u32, ports: &[PortMapping]) -> Result<Pod, Error> {
+    try_attach_with(network, number, false, ports).await
+}
+
+pub(crate) async fn try_attach_with(
+    network: &Network,
+    number: u32,
+    free_ports: bool,
+    ports: &[PortMapping],
+) -> Result<Pod, Error> {
     let ns = Namespace::create().expect("namespace");
     let pins = netns::PinDir::open(Path::new("/run/netns/.store"), Path::new("/run/netns")).expect("pins");
     pins.unpin(&format!("pod-{number}")).expect("unpin");
     let path = pins.pin(&format!("pod-{number}"), &ns).expect("pin");
-    let pod = pod_ref(number);
+    let pod = PodRef { free_ports, ..pod_ref(number) };
     let got = network.attach(&pod, &ns, &path, ports).await?;
     Ok(Pod { ns, id: pod.sandbox, got })
 }

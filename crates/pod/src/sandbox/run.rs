@@ -12,7 +12,7 @@ use super::{
     make_shared, namespaces, teardown::teardown,
 };
 use crate::{
-    Error, ErrorKind, clock,
+    Error, ErrorKind, annotation, clock,
     engine::{Inner, blocking},
     error::failed,
     failpoint, identifier,
@@ -186,7 +186,7 @@ impl<'a> Reserved<'a> {
             error if self.sandbox.is_cancelled() => {
                 Error::state(format!("it was stopped while it was being made: attach to the network: {error}"))
             }
-            network::Error::PortTaken { .. } | network::Error::Cancelled(_) => {
+            network::Error::PortTaken { .. } | network::Error::PortInUse { .. } | network::Error::Cancelled(_) => {
                 Error::state(format!("attach to the network: {error}"))
             }
             network::Error::Exhausted { .. } => {
@@ -288,6 +288,7 @@ fn pod_ref(sandbox: &Sandbox) -> PodRef {
         name: name.name,
         namespace: name.namespace,
         uid: name.uid,
+        free_ports: annotation::is_set(&sandbox.config().annotations, annotation::FREE_PORTS),
         ..PodRef::default()
     }
 }
