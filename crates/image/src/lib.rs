@@ -63,6 +63,7 @@ mod unpack;
 mod usage;
 
 pub use crate::{
+    archive::Imported,
     config::{Credentials, Registries, Transfers},
     digest::Digest,
     disk::Disk,

@@ -25,7 +25,9 @@ async fn there_and_back() {
         let target = tempfile::tempdir().unwrap();
         let store = open(target.path());
         let images = store.import(&mut &bytes[..]).await.unwrap();
-        assert_eq!((images.len(), &images[0].id, &images[0].repo_tags), (1, &pulled.id, &vec![name.clone()]));
+        assert_eq!((images.len(), &images[0].tags), (1, &vec![name.clone()]));
+        let images: Vec<_> = images.into_iter().map(|imported| imported.image).collect();
+        assert_eq!((&images[0].id, &images[0].repo_tags), (&pulled.id, &vec![name.clone()]));
         assert_eq!(images[0].repo_digests, [format!("{}@{manifest}", registry.name("a"))]);
         store.prepare("c", &name).unwrap();
         store.mount("c", false).unwrap();
@@ -37,7 +39,7 @@ async fn there_and_back() {
     std::fs::create_dir(&layout).unwrap();
     assert!(Command::new("tar").arg("xf").arg(&file).arg("-C").arg(&layout).status().unwrap().success());
     let store = open(&other.path().join("store"));
-    assert_eq!(store.import_folder(&layout).await.unwrap()[0].id, pulled.id);
+    assert_eq!(store.import_folder(&layout).await.unwrap()[0].image.id, pulled.id);
 }
 
 /// As `docker save` wrote it before it knew OCI: folders by layer, links between equal ones.
@@ -61,10 +63,15 @@ async fn a_docker_archive_with_and_without_a_name() {
     let image = TestImage::new().layer(layer.clone(), Compression::None).layer(layer, Compression::None);
     let store = open(dir.path());
     let images = store.import(&mut &docker_archive(&image, "null")[..]).await.unwrap();
-    assert!(images[0].repo_tags.is_empty() && images[0].repo_digests.is_empty());
-    assert!(store.find(&images[0].id).unwrap().is_some());
+    let image_without = &images[0].image;
+    assert!(image_without.repo_tags.is_empty() && image_without.repo_digests.is_empty() && images[0].tags.is_empty());
+    assert!(store.find(&image_without.id).unwrap().is_some());
     let images = store.import(&mut &docker_archive(&image, r#"["busybox:1"]"#)[..]).await.unwrap();
-    assert_eq!(images[0].repo_tags, ["docker.io/library/busybox:1"]);
+    assert_eq!(images[0].tags, ["docker.io/library/busybox:1"]);
+    let images = store.import(&mut &docker_archive(&image, r#"["busybox:2","busybox:3"]"#)[..]).await.unwrap();
+    assert_eq!(images[0].tags, ["docker.io/library/busybox:2", "docker.io/library/busybox:3"], "not those it had");
+    let images = store.import(&mut &docker_archive(&image, "null")[..]).await.unwrap();
+    assert_eq!((images[0].tags.len(), images[0].image.repo_tags.len()), (0, 3));
     assert_eq!(store.list().len(), 1);
 }
 

@@ -14,9 +14,9 @@ pub(super) async fn answer(state: Shared, chunks: Streaming<proto::Chunk>) -> Ou
     });
     let mut archive = StreamReader::new(bytes);
     let images = state.engine.images().import(&mut archive).await?;
-    let names = images.into_iter().flat_map(|image| match image.repo_tags.is_empty() {
-        true => vec![image.id],
-        false => image.repo_tags,
+    let names = images.into_iter().flat_map(|imported| match imported.tags.is_empty() {
+        true => vec![imported.image.id],
+        false => imported.tags,
     });
     Ok(proto::LoadResponse { images: names.collect() })
 }

@@ -15,13 +15,25 @@ use crate::{
     store::Inner,
 };
 
+/// An image that an archive brought.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// As the store has it now.
+    pub image: Image,
+    /// Tags that it has in the archive. The store may know it by others, too.
+    pub tags: Vec<String>,
+}
+
 impl Store {
     /// Takes in every image of a docker archive or an OCI layout in a tar, plain, gzip or zstd. An image without a name gets
     /// none: it is known by its id.
     ///
     /// # Errors
     /// The archive is neither, or damaged, or has nothing for this machine. Nothing is left of it then.
-    pub async fn import(&self, archive: &mut (dyn tokio::io::AsyncRead + Send + Unpin)) -> Result<Vec<Image>, Error> {
+    pub async fn import(
+        &self,
+        archive: &mut (dyn tokio::io::AsyncRead + Send + Unpin),
+    ) -> Result<Vec<Imported>, Error> {
         let _turn = self.inner.pulls.archives.acquire().await;
         let store = self.inner.clone();
         let received = channel::feed(&self.inner.disk, archive, move |reader| Received::from_tar(&store, reader)).await;
@@ -36,7 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::import`].
-    pub async fn import_folder(&self, folder: &Path) -> Result<Vec<Image>, Error> {
+    pub async fn import_folder(&self, folder: &Path) -> Result<Vec<Imported>, Error> {
         let (store, dir) = (self.inner.clone(), folder.to_owned());
         let received = self.inner.disk.run_long(move || Received::from_folder(&store, &dir)).await;
         let images = match received {
@@ -48,7 +60,7 @@ impl Store {
 }
 
 impl Inner {
-    async fn take_in(self: Arc<Self>, received: Received) -> Result<Vec<Image>, Error> {
+    async fn take_in(self: Arc<Self>, received: Received) -> Result<Vec<Imported>, Error> {
         let images = self.take_all(&Arc::new(received)).await;
         if images.is_err() {
             let store = self.clone();
@@ -57,25 +69,30 @@ impl Inner {
         images
     }
 
-    async fn take_all(self: &Arc<Self>, received: &Arc<Received>) -> Result<Vec<Image>, Error> {
+    async fn take_all(self: &Arc<Self>, received: &Arc<Received>) -> Result<Vec<Imported>, Error> {
         let archive = received.clone();
         let found = self.disk.run_long(move || find_images(&archive)).await?;
-        let mut images = Vec::with_capacity(found.len());
+        let mut images: Vec<Imported> = Vec::with_capacity(found.len());
         for found in found {
             let digest = found.digest.clone();
-            let image =
+            let Imported { image, tags } =
                 self.take_one(received, found).await.map_err(|error| error.during(format!("image {digest}")))?;
-            // One image may stand there by several names: what was listed last knows all of them.
-            images.retain(|earlier: &Image| earlier.id != image.id);
-            images.push(image);
+            // One image may be there several times, under different names.
+            match images.iter_mut().find(|earlier| earlier.image.id == image.id) {
+                Some(earlier) => {
+                    earlier.image = image;
+                    earlier.tags.extend(tags);
+                }
+                None => images.push(Imported { image, tags }),
+            }
         }
         Ok(images)
     }
 
-    async fn take_one(self: &Arc<Self>, received: &Arc<Received>, found: Found) -> Result<Image, Error> {
+    async fn take_one(self: &Arc<Self>, received: &Arc<Received>, found: Found) -> Result<Imported, Error> {
         let (store, archive) = (self.clone(), received.clone());
         let taken = self.disk.run_long(move || store.take_blobs(&archive, found)).await?;
-        let Taken { record, parsed, names, lease } = taken;
+        let Taken { record, parsed, names, tags, lease } = taken;
         let no_one = (&Listeners::default(), &Cancel::never());
         let ready = self.bring_layers(&record.layers, &Source::Store, no_one.0, no_one.1).await?;
         let store = self.clone();
@@ -84,7 +101,7 @@ impl Inner {
             drop(lease);
             image
         };
-        self.disk.run_long(list).await
+        Ok(Imported { image: self.disk.run_long(list).await?, tags })
     }
 
     /// Moves an image's blobs to the content store. Blocks.
@@ -95,9 +112,10 @@ impl Inner {
         let parsed = parse_config(&received.json_or_kept(self, part)?)?;
         check_platform(&parsed)?;
         let layers = manifest::layers(&found.manifest, &parsed.diff_ids)?;
-        let mut names = Vec::new();
+        let (mut names, mut tags) = (Vec::new(), Vec::new());
         for name in &found.names {
             let reference = self.reference(name)?;
+            tags.extend(reference.tagged());
             names.extend(reference.tagged());
             names.extend(found.target.as_ref().map(|target| reference.pinned(target)));
         }
@@ -118,7 +136,7 @@ impl Inner {
                 None => return Err(missing(blob)),
             }
         }
-        Ok(Taken { record: record(&found, blobs, layers, self), parsed, names, lease })
+        Ok(Taken { record: record(&found, blobs, layers, self), parsed, names, tags, lease })
     }
 }
 
@@ -127,6 +145,7 @@ struct Taken {
     record: ImageRecord,
     parsed: Parsed,
     names: Vec<String>,
+    tags: Vec<String>,
     lease: Lease,
 }
 

@@ -13,3 +13,5 @@ mod export;
 mod import;
 mod layout;
 mod received;
+
+pub use import::Imported;

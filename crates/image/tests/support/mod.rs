@@ -339,7 +339,7 @@ pub fn flip(path: &Path) {
 
 /// Imports the image under this name.
 pub async fn load(store: &Store, image: &TestImage, name: &str) -> image::Image {
-    store.import(&mut &archive(image, name)[..]).await.unwrap().remove(0)
+    store.import(&mut &archive(image, name)[..]).await.unwrap().remove(0).image
 }
 
 /// Waits until the condition holds; fails after a minute.
