@@ -44,4 +44,5 @@ pub use config::{
 };
 pub(crate) use object::{Container, ContainerMetadata, ContainerPhase, ContainerRecord, SPEC};
 pub(crate) use spec::apparmor;
+pub use start::START_ERROR;
 pub use status::{ContainerState, ContainerStatus, ExecOutput, ExecRequest};

@@ -5,8 +5,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{Error, clock, container::Container, sandbox::Sandbox, timeline::Stage};
+use crate::{
+    Error, clock,
+    container::{Container, start::START_ERROR},
+    sandbox::Sandbox,
+    timeline::Stage,
+};
 
+const NOT_MADE: &str = "could not be made";
 /// No more are kept, of both kinds together.
 const MOST: usize = 128;
 
@@ -22,7 +28,17 @@ pub(crate) struct Failed {
     /// When, nanoseconds since the epoch.
     pub(crate) at: u64,
     pub(crate) why: String,
+    /// `could not be made`, …
+    pub(crate) state: &'static str,
     pub(crate) timeline: Vec<Stage>,
+}
+
+/// Stages of something that is gone: none of them continues.
+fn ended(stages: &[Stage]) -> Vec<Stage> {
+    let now = clock::now();
+    let mut stages = stages.to_vec();
+    stages.iter_mut().filter(|stage| stage.ended == 0).for_each(|stage| stage.ended = now);
+    stages
 }
 
 /// The last ones.
@@ -38,18 +54,32 @@ impl Failures {
             sandbox: None,
             at: clock::now(),
             why: error.message.clone(),
-            timeline: sandbox.record().timeline.stages().to_vec(),
+            state: NOT_MADE,
+            timeline: ended(sandbox.record().timeline.stages()),
         });
     }
 
     pub(crate) fn container(&self, container: &Container, error: &Error) {
+        self.push_container(container, error.message.clone(), NOT_MADE);
+    }
+
+    /// A container that is being removed: if it could not be started, the reason is known for longer than its record.
+    pub(crate) fn removed(&self, container: &Container) {
+        let record = container.record();
+        if record.reason == START_ERROR {
+            self.push_container(container, record.message.clone(), "could not be started, and was removed");
+        }
+    }
+
+    fn push_container(&self, container: &Container, why: String, state: &'static str) {
         self.push(Failed {
             id: container.id().to_owned(),
             name: container.config().name.clone(),
             sandbox: Some(container.metadata.sandbox.clone()),
             at: clock::now(),
-            why: error.message.clone(),
-            timeline: container.record().timeline.stages().to_vec(),
+            why,
+            state,
+            timeline: ended(container.record().timeline.stages()),
         });
     }
 

@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod annotation;
 mod attempts;
 mod clock;
 mod config;
@@ -66,7 +67,7 @@ pub use cgroup::{DeviceIo, Pressure, Stalls, Stats};
 pub use config::Config;
 pub use container::{
     ContainerConfig, ContainerState, ContainerStatus, DeviceMapping, ExecOutput, ExecRequest, GroupsPolicy,
-    ImageVolume, Propagation, SeccompChoice, Security, UserChoice, Volume,
+    ImageVolume, Propagation, START_ERROR, SeccompChoice, Security, UserChoice, Volume,
 };
 pub use engine::{Condition, Engine, EngineStatus};
 pub use error::{Error, ErrorKind};
@@ -85,7 +86,7 @@ pub use network::{Config as NetworkConfig, Counters, Figures as NetworkFigures, 
 pub use oci;
 pub use pipe_holders::{Holder as PipeHolder, Rescue};
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
-pub use session::{Session, SessionControl};
+pub use session::{Ended, Session, SessionControl};
 pub use stats::{ContainerStats, Hold, HugePages, Mark, Occasional, Sampled, SandboxSample, SandboxStats};
 pub use timeline::Stage as TimelineStage;
 pub use upgrade::{Changeable, FORMATS, Format, MonitorUpgrade, understands};

@@ -15,16 +15,34 @@ pub(crate) struct Pulls(Mutex<VecDeque<(String, u64, u64)>>);
 impl Pulls {
     pub(crate) fn note(&self, image: String, began: u64, ended: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(id, ..)| *id != image);
         if all.len() >= MOST {
             all.pop_front();
         }
         all.push_back((image, began, ended));
     }
 
-    /// When the image was pulled last, by this daemon.
-    pub(crate) fn of(&self, image: &str) -> Option<(u64, u64)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().find(|(id, ..)| id == image).map(|(_, began, ended)| (*began, *ended))
+    /// Takes the last pull of the image by this daemon that began at `since` or later. It is in the timeline of one container
+    /// only: the next one made of the image did not wait for it.
+    pub(crate) fn take(&self, image: &str, since: u64) -> Option<(u64, u64)> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = all.iter().rposition(|(id, began, _)| id == image && *began >= since)?;
+        all.remove(last).map(|(_, began, ended)| (began, ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_is_of_one_container_and_an_older_one_of_none() {
+        let pulls = Pulls::default();
+        pulls.note("a".to_owned(), 10, 20);
+        assert_eq!(pulls.take("a", 11), None, "it was over before the pod was made");
+        assert_eq!((pulls.take("b", 0), pulls.take("a", 10)), (None, Some((10, 20))));
+        assert_eq!(pulls.take("a", 0), None, "a second container did not wait for it");
+        pulls.note("a".to_owned(), 30, 40);
+        pulls.note("a".to_owned(), 35, 45);
+        assert_eq!([pulls.take("a", 0), pulls.take("a", 0)], [Some((35, 45)), Some((30, 40))]);
     }
 }

@@ -18,7 +18,7 @@ pub struct Stage {
     pub name: String,
     /// When it began.
     pub began: u64,
-    /// When the next one began; 0: it is the present one.
+    /// When it failed, or the next one began; 0: it is the present one.
     pub ended: u64,
     /// Whether it was a part of the stage before it in the list (a plugin of the network, a pull), not a stage of its own.
     pub part: bool,
@@ -32,9 +32,14 @@ pub struct Stage {
 pub(crate) struct Timeline(Vec<Stage>);
 
 impl Timeline {
-    /// The present stage ends, another begins. The same one again only goes on.
+    /// The present stage ends, another begins. The same one again continues, also after it failed: what is tried again and
+    /// again does not push the beginning out.
     pub(crate) fn enter(&mut self, name: &str) {
-        if self.0.iter().rev().find(|stage| !stage.part).is_some_and(|now| now.name == name && now.ended == 0) {
+        if let Some(now) = self.0.iter_mut().rev().find(|stage| !stage.part)
+            && now.name == name
+            && (now.ended == 0 || !now.failure.is_empty())
+        {
+            now.ended = 0;
             return;
         }
         let now = clock::now();
@@ -48,10 +53,11 @@ impl Timeline {
         self.push(Stage { name, began, ended: ended.max(1), part: true, failure });
     }
 
-    /// The present stage failed: its words stay with it.
+    /// The present stage failed, and ends with that.
     pub(crate) fn fail(&mut self, why: &str) {
         if let Some(now) = self.0.iter_mut().rev().find(|stage| !stage.part) {
             now.failure = why.chars().take(WORDS).collect();
+            now.ended = clock::now();
         }
     }
 
@@ -82,8 +88,21 @@ mod tests {
         timeline.fail("no");
         let stages = timeline.stages();
         assert_eq!(stages.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["one", "plugin", "two"]);
-        assert!(stages[0].ended >= stages[0].began && stages[1].ended == 2 && stages[2].ended == 0);
+        assert!(stages[0].ended >= stages[0].began && stages[1].ended == 2);
         assert_eq!(stages[2].failure, "no");
+    }
+
+    #[test]
+    fn a_stage_that_failed_takes_no_more_time() {
+        let mut timeline = Timeline::default();
+        timeline.enter("stop");
+        timeline.fail("no");
+        assert!(timeline.stages()[0].ended >= timeline.stages()[0].began && timeline.stages()[0].ended != 0);
+        timeline.enter("stop");
+        assert_eq!((timeline.stages().len(), timeline.stages()[0].ended), (1, 0), "another try continues it");
+        timeline.fail("no");
+        timeline.enter("stopped");
+        assert!(timeline.stages().len() == 2 && timeline.stages()[0].ended != 0);
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn of_failed(failed: Failed) -> Why {
         id: failed.id,
         name: failed.name,
         pod: failed.sandbox,
-        state: "could not be made".to_owned(),
+        state: failed.state.to_owned(),
         stage,
         since: failed.at,
         waits_for: None,

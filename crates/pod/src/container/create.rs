@@ -19,7 +19,7 @@ use super::{
     remove::{self, take_away},
 };
 use crate::{
-    Error, ErrorKind, PidMode, clock,
+    Error, ErrorKind, PidMode, annotation, clock,
     engine::{ContainerName, Inner, blocking},
     error::failed,
     failpoint, identifier,
@@ -218,7 +218,7 @@ async fn set_up(
     image: &Image,
     namespace: &mut Option<u64>,
 ) -> Result<(), Error> {
-    if let Some((began, ended)) = engine.pulls.of(&container.metadata.image_id) {
+    if let Some((began, ended)) = engine.pulls.take(&container.metadata.image_id, pulled_since(sandbox, container)) {
         container.part("pull the image".into(), began, ended, "");
     }
     let pid = pid_namespace_of(engine, sandbox, container.config()).await?;
@@ -293,6 +293,13 @@ async fn set_up(
         }
         true
     })
+}
+
+/// When the pull of its image can have begun at the earliest: nobody pulls for a container before its pod is made, except
+/// `pinion run`, which says so.
+fn pulled_since(sandbox: &Sandbox, container: &Container) -> u64 {
+    let said = container.config().annotations.get(annotation::PULLED_SINCE).and_then(|text| text.parse().ok());
+    said.unwrap_or(u64::MAX).min(sandbox.metadata.created_at)
 }
 
 /// The PID namespace to join: the pod's, or that of another container.

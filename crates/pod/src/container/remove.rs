@@ -33,6 +33,7 @@ async fn begin(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
     if !matches!(phase, ContainerPhase::Exited | ContainerPhase::Creating) {
         stop::kill(engine, container).await.map_err(told)?;
     }
+    engine.failures.removed(container);
     take_away(engine, container).await.map_err(told)
 }
 

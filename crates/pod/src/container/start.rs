@@ -9,8 +9,10 @@ use tracing::{Instrument, debug_span};
 use super::{Container, ContainerPhase, ContainerRecord, end};
 use crate::{Error, clock, engine::Inner, failpoint, joined::Operation, lanes::patiently};
 
-/// What other engines answer for a program that could not be started.
-const START_ERROR: i32 = 128;
+/// Reason of a container whose program could not be started: kubelet's word.
+pub const START_ERROR: &str = "StartError";
+/// Exit code that other engines give such a container.
+const NOT_STARTED: i32 = 128;
 
 /// Starts it; one that runs is started already. Who asks again joins.
 pub(crate) async fn start(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
@@ -78,8 +80,8 @@ pub(super) fn refuse(engine: &Inner, container: &Container) -> Result<(), Error>
 }
 
 fn fail(record: &mut ContainerRecord, why: String) {
-    let status = ExitStatus { code: Some(START_ERROR), signal: None, oom_killed: false, at: clock::now() };
+    let status = ExitStatus { code: Some(NOT_STARTED), signal: None, oom_killed: false, at: clock::now() };
     end::finish(record, &status);
-    record.reason = "StartError".into();
+    record.reason = START_ERROR.into();
     record.message = why;
 }
