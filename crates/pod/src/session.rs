@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    Error,
-    container::{Container, ContainerPhase, ContainerRecord},
+    Error, clock,
+    container::{Container, ContainerPhase, ContainerRecord, end::OOM_KILLED},
     engine::{Inner, blocking},
     error::failed,
     monitor::ExecWait,
@@ -35,6 +35,7 @@ pub(crate) use terminal::{Terminal, close as close_terminal};
 
 /// Where an exit code cannot be known.
 const UNKNOWN: i32 = 255;
+const SIGKILLED: i32 = 128 + 9;
 
 /// Streams of a command or an attached container. Dropping it all ends a command, not a container.
 pub struct Session {
@@ -62,12 +63,13 @@ enum End {
     Container(watch::Receiver<Arc<ContainerRecord>>),
 }
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) code: i32,
-    /// It was killed for want of memory.
-    pub(crate) oom_killed: bool,
+/// How a command, or an attached container, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit code, 128 + signal; 255 where it cannot be known.
+    pub code: i32,
+    /// The OOM killer ended it, or a process of the attached container.
+    pub oom_killed: bool,
 }
 
 /// A command that is killed, with all it started, when nobody has its session any more.
@@ -95,6 +97,20 @@ impl Command {
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.map_err(|_| lost())?;
         ended.clone().unwrap_or_else(|| Err(lost()))
+    }
+
+    /// Adds what the monitor cannot see of a command that shares the container's memory limit: the OOM killer's choice is
+    /// counted for the container then. The container's timeline gets it.
+    pub(crate) fn explained(&self, ended: Ended) -> Ended {
+        let Some(engine) = self.engine.upgrade().filter(|_| ended.code == SIGKILLED) else { return ended };
+        // Counted either way: otherwise the next command that is killed for another reason gets this kill.
+        let is_counted = self.container.has_new_oom_kill(&engine);
+        let oom_killed = ended.oom_killed || is_counted;
+        if oom_killed {
+            let now = clock::now();
+            self.container.part("a command (exec) was killed: out of memory".into(), now, now, "");
+        }
+        Ended { oom_killed, ..ended }
     }
 
     /// Kills it with all it started, and resolves when nothing of it is left.
@@ -201,18 +217,20 @@ impl SessionControl {
         rustix::termios::tcsetwinsize(terminal, size).map_err(failed("resize the terminal"))
     }
 
-    /// Exit code of the command (or of the attached container); 255 where it cannot be known.
+    /// Resolves when the command (or the attached container) ended.
     ///
     /// # Errors
-    /// When the command's end cannot be watched any more.
-    pub async fn wait(&self) -> Result<i32, Error> {
+    /// When its end cannot be watched any more.
+    pub async fn wait(&self) -> Result<Ended, Error> {
         let lost = || Error::unavailable("its end can no longer be watched");
         match &self.target {
-            End::Command(command) => Ok(command.ended().await?.code),
+            End::Command(command) => Ok(command.explained(command.ended().await?)),
             End::Container(watch) => {
                 let mut watch = watch.clone();
                 let ended = watch.wait_for(|record| record.phase == ContainerPhase::Exited).await;
-                Ok(ended.map_err(|_| lost())?.exit_code.unwrap_or(UNKNOWN))
+                let record = ended.map_err(|_| lost())?;
+                let oom_killed = record.reason == OOM_KILLED;
+                Ok(Ended { code: record.exit_code.unwrap_or(UNKNOWN), oom_killed })
             }
         }
     }

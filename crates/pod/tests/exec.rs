@@ -154,7 +154,7 @@ fn a_command_whose_monitor_died_ends_like_any_other() {
         // By itself, with its code; its client's going; its deadline.
         // Until another has taken over, no command can begin.
         while engine.exec_sync(&id, command("touch /dev/shm/go"), PATIENCE).await.is_err() {}
-        assert_eq!(done.control.wait().await.expect("end"), 7);
+        assert_eq!(done.control.wait().await.expect("end").code, 7);
         drop(left);
         eventually("nobody is left", || !runs("sleep 1013") && !runs("sleep 1014"));
         let error = late.await.expect("task").expect_err("late");

@@ -83,7 +83,7 @@ fn streams_and_terminals_carry_both_ways() {
         stdin.write_all(b"there and back\n").await.expect("write");
         stdin.shutdown().await.expect("shutdown");
         assert_eq!(read(&mut session).await, "there and back\n");
-        assert_eq!(session.control.wait().await.expect("end"), 9);
+        assert_eq!(session.control.wait().await.expect("end").code, 9);
 
         let mut terminal = request("stty size; read x; stty size; echo got $x");
         (terminal.tty, terminal.size) = (true, Some((100, 40)));
@@ -94,7 +94,7 @@ fn streams_and_terminals_carry_both_ways() {
         session.control.resize(90, 30).await.expect("resize");
         session.stdin.as_mut().expect("stdin").write_all(b"it\n").await.expect("write");
         assert!(read(&mut session).await.ends_with("30 90\r\ngot it\r\n"));
-        assert_eq!(session.control.wait().await.expect("end"), 0);
+        assert_eq!(session.control.wait().await.expect("end").code, 0);
         node.nothing_is_left(engine).await;
     });
 }
@@ -112,7 +112,7 @@ fn a_client_attaches_and_its_input_ends_the_containers() {
         stdin.write_all(b"line\n").await.expect("write");
         drop(stdin);
         assert_eq!(read(&mut session).await, "line\n");
-        assert_eq!(session.control.wait().await.expect("end"), 0);
+        assert_eq!(session.control.wait().await.expect("end").code, 0);
         eventually("the log", || node.log("once").ends_with("stdout F line\n"));
 
         let mut config = script("tty", "read x; echo got $x; exit 2");

@@ -10,7 +10,7 @@
 //! ```
 
 use cri_proto::pinion::{self as proto, SessionOutput, session_input::Input, session_output::Output};
-use pod::{Session, SessionControl};
+use pod::{Ended, Session, SessionControl};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::Outgoing;
-use crate::{Failure, answer::Outcome};
+use crate::{Failure, answer::Outcome, attached::AttachedClient};
 
 /// Most bytes of output in one message.
 const CHUNK: usize = 32 * 1024;
@@ -42,10 +42,16 @@ pub(super) fn size(size: proto::TerminalSize) -> (u16, u16) {
     (clamp(size.width), clamp(size.height))
 }
 
-/// Carries a session until it ended or the client left; dropping it then ends a command, not a container.
-pub(super) fn run(session: Session, input: Streaming<proto::SessionInput>) -> Outgoing<SessionOutput> {
+/// Carries a session until it ended or the client left; dropping it then ends a command, not a container. `client` is dropped
+/// when the client read all of it, or left.
+pub(super) fn run(
+    session: Session,
+    input: Streaming<proto::SessionInput>,
+    client: Option<AttachedClient>,
+) -> Outgoing<SessionOutput> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
+        let _client = client;
         tokio::select! {
             () = sender.closed() => {}
             () = carry(session, input, &sender) => {}
@@ -71,7 +77,9 @@ async fn carry(session: Session, input: Streaming<proto::SessionInput>, sender: 
         () = &mut feed => drain.await,
     };
     let last = match ended {
-        Ok(code) => Ok(message(Output::ExitCode(code))),
+        Ok(Ended { code, oom_killed }) => {
+            Ok(SessionOutput { out_of_memory: oom_killed, ..message(Output::ExitCode(code)) })
+        }
         Err(error) => Err(Failure::from(error).into()),
     };
     // A client that is gone needs no answer.
@@ -125,5 +133,5 @@ async fn drain(stream: Option<Box<dyn AsyncRead + Send + Unpin>>, sender: &Sende
 }
 
 fn message(output: Output) -> SessionOutput {
-    SessionOutput { output: Some(output) }
+    SessionOutput { output: Some(output), out_of_memory: false }
 }

@@ -16,7 +16,7 @@ impl Control for Controlled {
     }
 
     fn ended(&self) -> Later<'_, Result<i32, Error>> {
-        Box::pin(async { Ok(self.0.wait().await?) })
+        Box::pin(async { Ok(self.0.wait().await?.code) })
     }
 }
 

@@ -7,6 +7,9 @@ use monitor_api::ExitStatus;
 use super::{Container, ContainerPhase, ContainerRecord};
 use crate::{Error, clock, engine::Inner, process};
 
+/// Reason of a container of which the OOM killer ended a process: kubelet's word.
+pub(crate) const OOM_KILLED: &str = "OOMKilled";
+
 /// Notes how it ended. While `start` is not done, that decides.
 pub(crate) fn ended(engine: &Inner, container: &Container, status: ExitStatus) -> Result<(), Error> {
     let status = give_up_custody(engine, container, status);
@@ -50,7 +53,7 @@ pub(crate) fn finish(record: &mut ContainerRecord, status: &ExitStatus) {
     record.early_end = None;
     record.enter("ended");
     let (reason, message) = match (status.oom_killed, status.code) {
-        (true, _) => ("OOMKilled", "a process was killed: the container was out of memory".to_owned()),
+        (true, _) => (OOM_KILLED, "a process was killed: the container was out of memory".to_owned()),
         (false, Some(0)) => ("Completed", String::new()),
         (false, Some(_)) => ("Error", String::new()),
         (false, None) => ("Unknown", "it ended while nobody could see how".to_owned()),

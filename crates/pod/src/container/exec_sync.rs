@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{Container, ExecOutput, ExecRequest, UserChoice, exec};
 use crate::{
-    Error, ErrorKind, clock,
+    Error, ErrorKind,
     engine::Inner,
     error::failed,
     session::{Ended, PipeReader, SharedPipe},
@@ -27,7 +27,6 @@ const DRAIN: Duration = Duration::from_millis(100);
 const HELD: Duration = Duration::from_secs(1);
 /// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
 const LEFT: usize = 1 << 20;
-const SIGKILLED: i32 = 128 + 9;
 
 pub(crate) async fn exec_sync(
     engine: &Arc<Inner>,
@@ -50,9 +49,9 @@ pub(crate) async fn exec_sync(
     let remaining = || until_end.saturating_sub(begin.elapsed());
     match timeout(remaining(), running.command.ended()).await {
         Ok(ended) => {
-            let ended = ended?;
+            let ended = running.command.explained(ended?);
             outputs.finish(remaining()).await;
-            answer(engine, &container, ended, outputs)
+            answer(&container, ended, outputs)
         }
         Err(_) => match timeout(exec::KILLED, running.command.kill()).await {
             Ok(Ok(())) => Err(late("it was killed with all it started")),
@@ -77,16 +76,14 @@ fn request(command: Vec<String>) -> ExecRequest {
 }
 
 /// The answer; a command that was killed for want of memory says so.
-fn answer(engine: &Inner, container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
+fn answer(container: &Container, ended: Ended, outputs: Outputs) -> Result<ExecOutput, Error> {
     let Outputs { stdout, stderr } = outputs;
     let bytes = |reader: Option<PipeReader>| {
         let bytes = reader.map_or_else(|| Ok(Vec::new()), PipeReader::into_bytes);
         bytes.map_err(failed(format_args!("exec in container {}: read its output", container.id())))
     };
     let (stdout, mut stderr) = (bytes(stdout)?, bytes(stderr)?);
-    if ended.code == SIGKILLED && (ended.oom_killed || container.has_new_oom_kill(engine)) {
-        let now = clock::now();
-        container.part("a command (exec) was killed: out of memory".into(), now, now, "");
+    if ended.oom_killed {
         stderr.extend_from_slice(b"\npinion: the command was killed: the container was out of memory\n");
     }
     Ok(ExecOutput { stdout, stderr, exit_code: ended.code })
