@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) engine: pod::Engine,
     pub(crate) rows: crate::rows::Encoded,
     pub(crate) streaming: crate::Streaming,
+    /// Containers with attached clients.
+    pub(crate) attached: crate::attached::Attached,
     /// The program around the engine.
     pub(crate) daemon: Arc<dyn Daemon>,
 }

@@ -1,35 +1,32 @@
-//! `pinion run -d --rm`: nobody waits for the container, so the daemon removes it once it ended.
+//! What the daemon does once a container of `pinion run` ended: with `--rm` it removes it, else it stops the pod that was
+//! made for it alone, so that its address and host ports are free again. The command line may be gone by then.
 //!
-//! The wish is an annotation, part of the records: it holds over a restart of the daemon. On a pod it says that the pod was
-//! made for its one container and goes with it. The order (log, container, pod, folder of logs) leaves at every moment a
-//! record from which [`recover`] finds the rest.
+//! The request is an annotation ([`pod::annotation`]), part of the records: it holds over a restart of the daemon. The order
+//! of a removal (log, container, pod, directory of logs) leaves at every moment a record from which [`recover`] finds the
+//! rest.
 
-use std::{collections::BTreeMap, fs, io};
+use std::{fs, io, path::Path};
 
-use pod::{ContainerStatus, Engine, SandboxStatus};
+use pod::{
+    ContainerState, ContainerStatus, Engine, SandboxStatus,
+    annotation::{RELEASE_ENDED, REMOVE_ENDED, is_set},
+};
 
 use crate::answer::Shared;
 
-/// On a container: remove it when it ended. On a pod: remove it when its container is removed.
-pub const REMOVE_ENDED: &str = "io.pinion.remove-ended";
-
-fn is_wanted(annotations: &BTreeMap<String, String>) -> bool {
-    annotations.get(REMOVE_ENDED).is_some_and(|value| value == "true")
-}
-
-/// Takes up what an earlier daemon was asked for. Before requests are served, so that no pod is just being filled.
+/// Continues what an earlier daemon was requested to do. Before requests are served, so that no pod is just being filled.
 pub(crate) fn recover(state: &Shared) {
     let containers = state.engine.containers();
-    for pod in state.engine.sandboxes().into_iter().filter(|pod| is_wanted(&pod.config.annotations)) {
+    for pod in state.engine.sandboxes().into_iter().filter(|pod| is_set(&pod.config.annotations, REMOVE_ENDED)) {
         if !containers.iter().any(|container| container.sandbox == pod.id) {
             let state = state.clone();
-            tokio::spawn(async move { tell(&pod.id, remove_pod(&state.engine, &pod).await) });
+            tokio::spawn(async move { report(&pod.id, remove_pod(&state.engine, &pod).await) });
         }
     }
     containers.into_iter().for_each(|container| watch(state, container));
 }
 
-/// Sees to it that a container that was started goes when it ended, if that is wanted.
+/// Watches a container that was started, if anything is to be done when it ended.
 pub(crate) fn started(state: &Shared, id: &str) {
     if let Ok(container) = state.engine.container(id) {
         watch(state, container);
@@ -37,36 +34,74 @@ pub(crate) fn started(state: &Shared, id: &str) {
 }
 
 fn watch(state: &Shared, container: ContainerStatus) {
-    if is_wanted(&container.config.annotations) {
-        let state = state.clone();
-        tokio::spawn(async move {
-            // A container that somebody else removed needs nothing more.
-            if state.engine.wait(&container.id).await.is_ok() {
-                tell(&container.id, remove(&state.engine, &container).await);
-            }
-        });
+    let remove = is_set(&container.config.annotations, REMOVE_ENDED);
+    if !remove && !is_set(&container.config.annotations, RELEASE_ENDED) {
+        return;
     }
+    let state = state.clone();
+    tokio::spawn(async move {
+        // A container that somebody else removed needs nothing more.
+        if state.engine.wait(&container.id).await.is_err() {
+            return;
+        }
+        if remove {
+            // Removing it cuts off what attached clients have not read yet.
+            state.attached.none(&container.id).await;
+            report(&container.id, self::remove(&state.engine, &container).await);
+        } else if !has_others(&state.engine, &container) {
+            report(&container.id, state.engine.stop_sandbox(&container.sandbox).await);
+        }
+    });
+}
+
+/// Whether containers that somebody else put into the same pod have not ended.
+fn has_others(engine: &Engine, container: &ContainerStatus) -> bool {
+    let is_other = |other: &ContainerStatus| other.sandbox == container.sandbox && other.id != container.id;
+    engine.containers().iter().any(|other| is_other(other) && other.state != ContainerState::Exited)
 }
 
 async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod::Error> {
-    let pod = engine.sandbox(&container.sandbox).ok().filter(|pod| is_wanted(&pod.config.annotations));
+    let pod = engine.sandbox(&container.sandbox).ok().filter(|pod| is_set(&pod.config.annotations, REMOVE_ENDED));
     if let (Some(_), Some(log)) = (&pod, container.log_path.clone()) {
-        tell(&container.id, on_its_disk(move || fs::remove_file(log)).await);
+        report(&container.id, on_its_disk(move || fs::remove_file(log)).await);
     }
     engine.remove_container(&container.id).await?;
     match pod {
-        Some(pod) => remove_pod(engine, &pod).await,
-        None => Ok(()),
+        // Others may have put containers into it.
+        Some(pod) if !engine.containers().iter().any(|other| other.sandbox == pod.id) => remove_pod(engine, &pod).await,
+        _ => Ok(()),
     }
 }
 
 async fn remove_pod(engine: &Engine, pod: &SandboxStatus) -> Result<(), pod::Error> {
     engine.stop_sandbox(&pod.id).await?;
     engine.remove_sandbox(&pod.id).await?;
-    if let Some(folder) = pod.config.log_directory.clone() {
-        tell(&pod.id, on_its_disk(move || fs::remove_dir(folder)).await);
+    if let Some(directory) = pod.config.log_directory.clone() {
+        report(&pod.id, on_its_disk(move || remove_logs(&directory)).await);
     }
     Ok(())
+}
+
+/// Removes a pod's directory of logs with the logs in it, and no other file: no path in a record is an order to empty any
+/// directory of the machine. What is gone already is no failure: daemon and command line may both remove it.
+///
+/// # Errors
+/// The kernel's, of the first file that cannot be removed.
+pub fn remove_logs(directory: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            unless_gone(fs::remove_file(&path))?;
+        }
+    }
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        outcome => unless_gone(outcome),
+    }
 }
 
 /// By a thread that the file system of the logs may hang.
@@ -82,9 +117,29 @@ fn unless_gone(outcome: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// There is no client to tell.
-fn tell(id: &str, outcome: Result<(), impl std::fmt::Display>) {
+/// Logs a failure: no client waits for this.
+fn report(id: &str, outcome: Result<(), impl std::fmt::Display>) {
     if let Err(error) = outcome {
-        tracing::warn!("remove {id}, which ended: {error}");
+        tracing::warn!(id, %error, "a container ended, and what it used cannot be given back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_logs_are_removed_and_what_is_gone_is_no_failure() {
+        let root = tempfile::tempdir().expect("a directory");
+        let logs = root.path().join("logs");
+        fs::create_dir(&logs).expect("mkdir");
+        fs::write(logs.join("a.log"), "").expect("written");
+        fs::write(logs.join("note"), "").expect("written");
+        remove_logs(&logs).expect("the log goes");
+        assert!(!logs.join("a.log").exists() && logs.join("note").exists());
+        fs::remove_file(logs.join("note")).expect("removed");
+        remove_logs(&logs).expect("removed");
+        assert!(!logs.exists());
+        remove_logs(&logs).expect("gone already");
     }
 }

@@ -20,6 +20,7 @@
 
 mod about;
 mod answer;
+mod attached;
 mod call;
 mod config;
 mod daemon;
@@ -37,7 +38,7 @@ mod streaming;
 mod trace_context;
 
 pub use daemon::{Daemon, Pending};
-pub use ended::REMOVE_ENDED;
+pub use ended::remove_logs;
 pub use rpc::{CODES, RpcFigures, rpc_figures};
 pub use serve::{ServeError, serve};
 pub use streaming::{BindError, SessionCounts, Streaming, StreamingOptions};

@@ -107,7 +107,13 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let incoming = Incoming { listener: UnixListenerStream::new(listener), _closed: closed.drop_guard() };
-    let state = Arc::new(State { engine, rows: crate::rows::Encoded::default(), streaming: streaming.clone(), daemon });
+    let state = Arc::new(State {
+        engine,
+        rows: crate::rows::Encoded::default(),
+        streaming: streaming.clone(),
+        attached: crate::attached::Attached::default(),
+        daemon,
+    });
     ended::recover(&state);
     let runtime = RuntimeServiceServer::new(Runtime(state.clone()));
     let images = ImageServiceServer::new(Images(state.clone()));

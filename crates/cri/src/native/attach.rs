@@ -3,7 +3,10 @@ use pod::{ExecRequest, UserChoice};
 use tonic::Streaming;
 
 use super::{Outgoing, session};
-use crate::answer::{Outcome, Shared};
+use crate::{
+    answer::{Outcome, Shared},
+    attached::Attached,
+};
 
 /// Connects to a container's streams; the container goes on when the client leaves.
 pub(super) async fn answer(
@@ -23,6 +26,7 @@ pub(super) async fn answer(
         stderr: !container.config.tty,
         size: start.size.map(session::size),
     };
+    let client = Attached::enter(&state, &container.id);
     let session = state.engine.attach(&container.id, request).await?;
-    Ok(session::run(session, input))
+    Ok(session::run(session, input, Some(client)))
 }

@@ -29,7 +29,7 @@ pub(super) async fn answer(
         size: start.size.map(session::size),
     };
     let session = state.engine.exec(&start.container, request).await?;
-    Ok(session::run(session, input))
+    Ok(session::run(session, input, None))
 }
 
 fn variable(pair: &str) -> Outcome<(String, String)> {
