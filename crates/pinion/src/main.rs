@@ -23,17 +23,15 @@ mod session;
 mod signal_name;
 mod table;
 mod terminal;
+mod usage;
 mod volume;
 
-use clap::Parser;
-
-use arguments::Arguments;
 use client::Client;
 use failure::Failure;
 
 fn main() {
     terminal::restore_on_panic();
-    let code = match command::run(Arguments::parse()) {
+    let code = match command::run(usage::arguments()) {
         Ok(code) => code,
         Err(failure) => {
             failure.print();

@@ -23,10 +23,19 @@ const DETACH: [u8; 2] = [16, 17];
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The program ended with this code.
-    Exited(i32),
+    /// The program ended.
+    Exited(Exit),
     /// The user left; the program goes on.
     Detached,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// 128 + signal where a signal ended it.
+    pub(crate) code: i32,
+    /// The OOM killer ended it, or a process of its container.
+    pub(crate) out_of_memory: bool,
 }
 
 /// What to connect to.
@@ -83,10 +92,11 @@ impl Session {
                 () = &mut typed => return Ok(End::Detached),
                 () = &mut resized => continue,
             };
+            let out_of_memory = message.as_ref().is_some_and(|m| m.out_of_memory);
             match message.and_then(|m| m.output) {
                 Some(Output::Stdout(data)) => write(&mut stdout, &data).await?,
                 Some(Output::Stderr(data)) => write(&mut stderr, &data).await?,
-                Some(Output::ExitCode(code)) => return Ok(End::Exited(code)),
+                Some(Output::ExitCode(code)) => return Ok(End::Exited(Exit { code, out_of_memory })),
                 Some(Output::Started(_)) => {}
                 None => return Err(Failure::new("the daemon ended the session without an exit code")),
             }

@@ -1,11 +1,11 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cri_proto::pinion::{ConfigRequest, ReloadRequest};
 
 use crate::{
     Client, Failure,
     daemon::{
-        config::{Config, ConfigError, DEFAULT, Layers},
+        config::{Config, ConfigError, DEFAULT, DEFAULT_FILE, Layers},
         reexec::VALID,
     },
     output,
@@ -33,16 +33,19 @@ enum What {
         #[arg(long, hide = true, value_name = "MAJOR")]
         contract: Option<u32>,
     },
-    /// Print what holds: the defaults, a file's values and its drop-ins'
+    /// Print what holds: the running daemon's values, or the files' where no daemon runs
     Show {
-        /// The file [default: /etc/pinion/config.toml]
+        /// A file and its drop-ins instead, on top of the defaults
         file: Option<PathBuf>,
-        /// Tell of each value which file says it
+        /// Add to each value which file has it
         #[arg(long)]
         origin: bool,
-        /// What the running daemon works with
+        /// The running daemon's values, or a failure where none runs
         #[arg(long, conflicts_with = "file")]
         running: bool,
+        /// The values of /etc/pinion/config.toml and its drop-ins, whatever a running daemon has
+        #[arg(long, conflicts_with_all = ["file", "running"])]
+        files: bool,
     },
     /// Have the running daemon take up its files as they are now: wholly or not at all
     Reload,
@@ -50,7 +53,11 @@ enum What {
 
 /// What only the daemon can answer.
 pub(crate) enum Asked {
-    Show { origin: bool },
+    /// `or_files`: the files' values where no daemon answers.
+    Show {
+        origin: bool,
+        or_files: bool,
+    },
     Reload,
 }
 
@@ -65,29 +72,42 @@ pub(crate) fn run(args: Args, json: bool) -> Result<Option<Asked>, Failure> {
                 let hint = "run a daemon of the version that wrote it until its containers are gone";
                 pod::understands(name, *version).map_err(|why| Failure::new(format!("{why}; {hint}")))?;
             }
-            let checked = loaded(Layers::load(file.as_deref()));
-            if !json {
-                checked?;
-                output::line(VALID)?;
-                return Ok(None);
-            }
-            let wrong = checked.err().map(|failure| failure.to_string());
-            let wrong: Vec<&str> = wrong.iter().flat_map(|text| text.lines()).collect();
-            output::json(&serde_json::json!({"valid": wrong.is_empty(), "wrong": wrong}))?;
-            if !wrong.is_empty() {
-                return Err(Failure::quiet(1));
-            }
+            check(file.as_deref(), json)?;
         }
-        What::Show { origin, running: true, .. } => return Ok(Some(Asked::Show { origin })),
-        What::Show { file, .. } if json => output::json(&loaded(Layers::load(file.as_deref()))?.0)?,
-        What::Show { file, origin, .. } => {
-            let (config, layers) = loaded(Layers::load(file.as_deref()))?;
-            let text = config.shown(origin.then_some(&layers)).map_err(|error| Failure::new(error.to_string()))?;
-            output::line(text.trim_end())?;
+        What::Show { file: None, files: false, origin, running } => {
+            return Ok(Some(Asked::Show { origin, or_files: !running }));
         }
+        What::Show { file, origin, .. } => show(file.as_deref(), origin, json)?,
         What::Reload => return Ok(Some(Asked::Reload)),
     }
     Ok(None)
+}
+
+/// Checks a file and its drop-ins. The one line of standard output is for a daemon that asks its successor.
+fn check(file: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let checked = loaded(Layers::load(file));
+    let read = checked.as_ref().map(|(_, layers)| layers.files.clone()).unwrap_or_default();
+    if json {
+        let wrong = checked.err().map(|failure| failure.to_string());
+        let wrong: Vec<&str> = wrong.iter().flat_map(|text| text.lines()).collect();
+        output::json(&serde_json::json!({"valid": wrong.is_empty(), "wrong": wrong, "files": read}))?;
+        return if wrong.is_empty() { Ok(()) } else { Err(Failure::quiet(1)) };
+    }
+    checked?;
+    if read.is_empty() {
+        eprintln!("pinion: neither {DEFAULT_FILE} nor a drop-in is there: nothing was checked, the defaults hold");
+    }
+    output::line(VALID)
+}
+
+/// Prints what the files say.
+fn show(file: Option<&Path>, origin: bool, json: bool) -> Result<(), Failure> {
+    let (config, layers) = loaded(Layers::load(file))?;
+    if json {
+        return output::json(&config);
+    }
+    let text = config.shown(origin.then_some(&layers)).map_err(|error| Failure::new(error.to_string()))?;
+    output::line(text.trim_end())
 }
 
 /// `records=1`
@@ -97,9 +117,17 @@ fn format(text: &str) -> Result<(String, u64), String> {
 }
 
 /// Has the daemon answer.
-pub(crate) async fn ask(mut client: Client, asked: Asked) -> Result<u8, Failure> {
+pub(crate) async fn ask(client: Result<Client, Failure>, asked: Asked, json: bool) -> Result<u8, Failure> {
+    let mut client = match (client, &asked) {
+        (Err(failure), Asked::Show { origin, or_files: true }) => {
+            eprintln!("pinion: {failure}; what follows is what the files say");
+            show(None, *origin, json)?;
+            return Ok(0);
+        }
+        (client, _) => client?,
+    };
     match asked {
-        Asked::Show { origin } => {
+        Asked::Show { origin, .. } => {
             let text = client.native.config(ConfigRequest { origin }).await?.into_inner().toml;
             if client.json {
                 let table: toml::Table =

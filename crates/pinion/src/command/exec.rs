@@ -4,15 +4,14 @@ use cri_proto::pinion::SessionStart;
 
 use super::attach::exit_code;
 use crate::{
-    Client, Failure, environment,
-    failure::CANNOT,
-    lookup,
+    Client, Failure, environment, lookup,
     session::{End, Kind, Session},
     terminal,
 };
 
 /// Arguments of `pinion exec`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "pinion exec [OPTIONS] <CONTAINER> <COMMAND>...")]
 pub(crate) struct Args {
     /// Send standard input
     #[arg(short, long)]
@@ -32,23 +31,27 @@ pub(crate) struct Args {
     /// User, with :GROUP or not
     #[arg(short, long)]
     user: Option<String>,
-    /// Name or id
-    container: String,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<String>,
+    /// Name or id of the container, and the command with its arguments; options after the container are the command's
+    // One argument, because clap ends its options at the last positional argument only.
+    #[arg(required = true, num_args = 2.., trailing_var_arg = true, value_names = ["CONTAINER", "COMMAND"])]
+    program: Vec<String>,
 }
 
-pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
-    let cannot = |failure: Failure| failure.with_code(CANNOT);
+/// Runs the command and returns its exit code, or 125 to 127 as Docker does.
+pub(crate) async fn run(client: Client, args: Args) -> Result<u8, Failure> {
+    execute(client, args).await.map_err(Failure::beside_program)
+}
+
+async fn execute(mut client: Client, args: Args) -> Result<u8, Failure> {
     if args.tty && args.interactive && !terminal::is_input() {
         return Err(Failure::usage("exec -t: standard input is not a terminal"));
     }
     let env = environment::all(&args.env_file, &args.env).map_err(Failure::usage)?;
-    let container = lookup::container(&mut client, &args.container).await.map_err(cannot)?;
+    let (name, command) = args.program.split_first().ok_or_else(|| Failure::usage("exec: no container is named"))?;
+    let container = lookup::container(&mut client, name).await?;
     let start = SessionStart {
         container: container.id,
-        command: args.command,
+        command: command.to_vec(),
         tty: args.tty,
         stdin: args.interactive,
         size: None,
@@ -57,8 +60,13 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
         user: args.user.unwrap_or_default(),
     };
     let session = Session::open(&mut client, Kind::Exec, start).await.map_err(Failure::of_command)?;
-    match session.carry().await.map_err(cannot)? {
-        End::Exited(code) => Ok(exit_code(code)),
+    match session.carry().await? {
+        End::Exited(exit) => {
+            if exit.out_of_memory {
+                eprintln!("pinion: exec in container {name}: a process was killed: the container was out of memory");
+            }
+            Ok(exit_code(exit.code))
+        }
         End::Detached => Ok(0),
     }
 }

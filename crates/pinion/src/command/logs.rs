@@ -6,6 +6,7 @@ use std::{
 
 use cri_proto::v1;
 use serde_json::json;
+use tonic::Code;
 
 use crate::{
     Client, Failure,
@@ -77,7 +78,7 @@ async fn follow(client: &mut Client, id: &str, log: &mut LogFile, printer: &mut 
             printer.print(&entry)?;
         }
         printer.flush()?;
-        if !runs {
+        if !runs? {
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;
@@ -89,10 +90,15 @@ async fn status(client: &mut Client, id: &str) -> Result<v1::ContainerStatus, Fa
     Ok(client.runtime.container_status(request).await?.into_inner().status.unwrap_or_default())
 }
 
-/// Whether more may come. A container that is gone writes no more.
-async fn runs(client: &mut Client, id: &str) -> bool {
-    let state = status(client, id).await.map(|status| status.state());
-    matches!(state, Ok(v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerRunning))
+/// Whether more may come. A container that was removed writes no more; of one whose daemon does not answer nobody knows.
+async fn runs(client: &mut Client, id: &str) -> Result<bool, Failure> {
+    let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+    let state = match client.runtime.container_status(request).await {
+        Ok(answer) => answer.into_inner().status.unwrap_or_default().state(),
+        Err(status) if status.code() == Code::NotFound => return Ok(false),
+        Err(status) => return Err(status.into()),
+    };
+    Ok(matches!(state, v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerRunning))
 }
 
 /// Writes entries to the two outputs, in large pieces, and in their order.

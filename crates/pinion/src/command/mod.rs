@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         Command::Reset(args) => reset::run(args, socket),
         Command::Config(args) => match config::run(args, json)? {
             None => Ok(0),
-            Some(asked) => on_runtime(async { config::ask(Client::connect(socket, json).await?, asked).await }),
+            Some(asked) => on_runtime(async { config::ask(Client::connect(socket, json).await, asked, json).await }),
         },
         Command::Completions(args) => completions::run(&args),
         command => on_runtime(client_command(command, socket, json)),

@@ -41,7 +41,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
                 image(&row.container),
                 &state(&row.status),
                 &row.pod,
-                row.container.annotations.get(PORTS).map_or("", String::as_str),
+                ports(row),
                 &human::age(row.container.created_at),
             ]);
         }
@@ -64,6 +64,14 @@ async fn rows(client: &mut Client, all: bool) -> Result<Vec<Row>, Failure> {
         rows.push(Row { status: answer.into_inner().status.unwrap_or_default(), pod: pod.to_owned(), container });
     }
     Ok(rows)
+}
+
+/// Its published ports. One that ended gave them back.
+fn ports(row: &Row) -> &str {
+    match row.status.state() {
+        v1::ContainerState::ContainerExited => "",
+        _ => row.container.annotations.get(PORTS).map_or("", String::as_str),
+    }
 }
 
 /// What the user wrote, else what the engine made of it.

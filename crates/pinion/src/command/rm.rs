@@ -1,4 +1,4 @@
-use std::{fs, io, path::Path};
+use std::path::Path;
 
 use cri_proto::v1;
 
@@ -48,26 +48,8 @@ pub(crate) async fn remove_pod(client: &mut Client, id: &str) -> Result<(), Fail
     client.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
     client.runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
     match pod.as_ref().and_then(|pod| pod.annotations.get(lookup::LOGS)) {
-        Some(folder) => remove_logs(Path::new(folder)),
+        Some(directory) => cri::remove_logs(Path::new(directory))
+            .map_err(|error| Failure::new(format!("remove logs in {directory}: {error}"))),
         None => Ok(()),
-    }
-}
-
-/// Only logs are removed: an annotation is no order to empty any folder of the machine.
-fn remove_logs(folder: &Path) -> Result<(), Failure> {
-    let wrong = |error: io::Error| Failure::new(format!("remove logs in {}: {error}", folder.display()));
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(wrong)?,
-    };
-    for entry in entries {
-        let path = entry.map_err(wrong)?.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
-            fs::remove_file(&path).map_err(wrong)?;
-        }
-    }
-    match fs::remove_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-        outcome => outcome.map_err(wrong),
     }
 }

@@ -23,6 +23,7 @@ pub(crate) enum Network {
 
 /// Arguments of `pinion run`.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "pinion run [OPTIONS] <IMAGE> [COMMAND]...")]
 pub(crate) struct Args {
     /// Send standard input
     #[arg(short, long)]
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     /// Host name [default: the name]
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname: Option<String>,
-    /// Program to run in place of the image's
+    /// Program to run in place of the image's entrypoint; "" runs the command without one
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) entrypoint: Option<String>,
     /// An address of its own, or the machine's interfaces
@@ -99,11 +100,22 @@ pub(crate) struct Args {
     /// Runtime handler of the pod
     #[arg(long, value_name = "HANDLER", default_value = "", hide_default_value = true)]
     pub(crate) runtime: String,
-    /// The image
-    pub(crate) image: String,
-    /// Command and arguments in place of the image's
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) command: Vec<String>,
+    /// Image, and the command with its arguments in place of the image's; options after the image are the command's
+    // One argument, because clap ends its options at the last positional argument only.
+    #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "COMMAND"])]
+    program: Vec<String>,
+}
+
+impl Args {
+    /// The image as the user wrote it.
+    pub(crate) fn image(&self) -> &str {
+        self.program.first().map_or("", String::as_str)
+    }
+
+    /// Command and arguments in place of the image's; empty: the image's.
+    pub(crate) fn command(&self) -> &[String] {
+        self.program.get(1..).unwrap_or_default()
+    }
 }
 
 /// What can be typed without quotes, and is no path.

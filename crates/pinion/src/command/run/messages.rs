@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use cri_proto::v1;
-use pod::oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS};
+use pod::{
+    annotation,
+    oci::{DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS},
+};
 
 use super::arguments::{Args, Network};
 use crate::{Failure, environment, lookup::PORTS, ports::Publish};
@@ -22,6 +25,12 @@ pub(super) struct Messages {
 
 impl Messages {
     pub(super) fn of(args: &Args) -> Result<Self, String> {
+        if args.image().is_empty() {
+            return Err("the image has no name".to_owned());
+        }
+        if args.entrypoint.as_deref() == Some("") && args.command().is_empty() {
+            return Err("--entrypoint \"\" leaves nothing to run: give a command after the image".to_owned());
+        }
         let env = environment::all(&args.env_file, &args.env)?;
         let label = |text: &String| match text.split_once('=') {
             Some(("", _)) => Err(format!("label {text:?} has no name")),
@@ -65,18 +74,24 @@ impl Messages {
     pub(super) fn container(self, args: &Args, name: &str, image: String) -> v1::ContainerConfig {
         let published: Vec<String> = args.publish.iter().map(ToString::to_string).collect();
         let ports = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
-        // With nobody to wait for it, its end is the daemon's to see.
-        let remove = (args.detach && args.rm).then(|| (cri::REMOVE_ENDED.to_owned(), "true".to_owned()));
+        // Its end is the daemon's to see: this program may be gone by then. A pod with other containers keeps its ports.
+        let ended = match (args.rm, &args.pod) {
+            (true, _) => Some(annotation::REMOVE_ENDED),
+            (false, None) => Some(annotation::RELEASE_ENDED),
+            (false, Some(_)) => None,
+        };
+        let ended = ended.map(|name| (name.to_owned(), "true".to_owned()));
+        let (command, arguments) = program(args);
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
-            image: Some(v1::ImageSpec { image, user_specified_image: args.image.clone(), ..Default::default() }),
-            command: args.entrypoint.iter().cloned().collect(),
-            args: args.command.clone(),
+            image: Some(v1::ImageSpec { image, user_specified_image: args.image().to_owned(), ..Default::default() }),
+            command,
+            args: arguments,
             working_dir: args.workdir.clone().unwrap_or_default(),
             envs: self.envs,
             mounts: self.mounts,
             labels: self.labels,
-            annotations: ports.into_iter().chain(remove).collect(),
+            annotations: ports.into_iter().chain(ended).collect(),
             log_path: format!("{name}.log"),
             stdin: args.interactive,
             stdin_once: args.interactive && !args.detach,
@@ -88,6 +103,20 @@ impl Messages {
             stop_signal: args.stop_signal.map_or(v1::Signal::RuntimeDefault, signal).into(),
             ..Default::default()
         }
+    }
+}
+
+/// Program and arguments in the terms of the CRI: a program takes the place of the image's entrypoint and command; without
+/// one the arguments take the place of its command.
+fn program(args: &Args) -> (Vec<String>, Vec<String>) {
+    match (args.entrypoint.as_deref(), args.command()) {
+        (None, words) => (Vec::new(), words.to_vec()),
+        // Reset, as `docker run --entrypoint ""`: the first word is the program.
+        (Some(""), words) => {
+            let (program, arguments) = words.split_at(words.len().min(1));
+            (program.to_vec(), arguments.to_vec())
+        }
+        (Some(entrypoint), words) => (vec![entrypoint.to_owned()], words.to_vec()),
     }
 }
 

@@ -26,6 +26,37 @@ fn a_command_of_the_container_keeps_its_own_options() {
 }
 
 #[test]
+fn options_after_the_image_are_the_command_s() {
+    for line in ["busybox -h localhost", "busybox -l -u 0 -d -p 80:80 -v /:/x --name --json", "busybox -- -x"] {
+        let words: Vec<&str> = line.split(' ').skip(1).collect();
+        let parsed = args(line);
+        assert_eq!(
+            (parsed.image(), parsed.command()),
+            ("busybox", &words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()[..])
+        );
+        assert!(!parsed.detach && parsed.publish.is_empty() && parsed.user.is_none() && parsed.name.is_none());
+    }
+    let split = args("-d -p 80:80 busybox httpd -p 80");
+    assert_eq!((split.detach, split.publish.len(), split.command().len()), (true, 1, 3));
+}
+
+#[test]
+fn an_empty_entrypoint_runs_the_command_itself() {
+    let config = container("--entrypoint= busybox ls -l");
+    assert_eq!((config.command, config.args), (vec!["ls".to_owned()], vec!["-l".to_owned()]));
+    let refused = Messages::of(&args("--entrypoint= busybox")).err().expect("nothing to run");
+    assert!(refused.contains("give a command"), "{refused}");
+}
+
+#[test]
+fn the_daemon_is_requested_to_clean_up() {
+    let is_set = |line: &str, name: &str| container(line).annotations.contains_key(name);
+    assert!(is_set("--rm x", annotation::REMOVE_ENDED) && is_set("-d --rm x", annotation::REMOVE_ENDED));
+    assert!(is_set("x", annotation::RELEASE_ENDED) && !is_set("--rm x", annotation::RELEASE_ENDED));
+    assert!(!is_set("--pod p x", annotation::RELEASE_ENDED));
+}
+
+#[test]
 fn limits_are_in_the_units_of_the_kernel() {
     let resources = container("--memory 64m --cpus 0.5 busybox").linux.and_then(|l| l.resources).expect("set");
     assert_eq!(
