@@ -233,7 +233,7 @@ impl Monitor {
         command.terminal = None;
         let (exec, container) = (command.id.clone(), command.container.clone());
         let failure = command.failure.take();
-        let oom_killed = command.group().oom_kills() > 0 && end.signal == Some(libc::SIGKILL);
+        let oom_killed = end.signal == Some(libc::SIGKILL) && command.group().oom_kills() > 0;
         self.timers.cancel(command.deadline, Timer::Command(serial));
         if let Some(nascent) = command.nascent() {
             self.epoll.forget(nascent.sync());

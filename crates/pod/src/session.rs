@@ -99,13 +99,12 @@ impl Command {
         ended.clone().unwrap_or_else(|| Err(lost()))
     }
 
-    /// Adds what the monitor cannot see of a command that shares the container's memory limit: the OOM killer's choice is
-    /// counted for the container then. The container's timeline gets it.
+    /// Says whether the OOM killer ended it. The kernel counts its kills for the container, whose memory a command shares, and
+    /// the monitor reports whether there was any: a kill that no earlier command was blamed for is this one's. The container's
+    /// timeline gets it.
     pub(crate) fn explained(&self, ended: Ended) -> Ended {
         let Some(engine) = self.engine.upgrade().filter(|_| ended.code == SIGKILLED) else { return ended };
-        // Counted either way: otherwise the next command that is killed for another reason gets this kill.
-        let is_counted = self.container.has_new_oom_kill(&engine);
-        let oom_killed = ended.oom_killed || is_counted;
+        let oom_killed = self.container.has_new_oom_kill(&engine);
         if oom_killed {
             let now = clock::now();
             self.container.part("a command (exec) was killed: out of memory".into(), now, now, "");
