@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use collector::{Collector, attribute};
 use cri_proto::v1::{self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient};
-use system_tests::{Node, Options};
+use system_tests::{Node, Options, wait_until};
 use tonic::{Code, Request, transport::Channel};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -193,6 +193,9 @@ async fn no_secret_is_told_and_no_repeat_floods() {
     }
     let missing = v1::ContainerStatusRequest { container_id: "missing".into(), verbose: false };
     runtime.container_status(missing).await.expect_err("unknown");
+    let is_told = |line: &str| line.contains("\"ContainerStatus\"") && line.contains("NotFound");
+    // The log is written by a thread of its own.
+    wait_until("the line is written", || node.daemon_log().lines().any(is_told));
     let spans = collector.spans(|spans| spans.iter().any(|span| span.name.ends_with("/PullImage"))).await;
 
     let log = node.daemon_log();
