@@ -5,7 +5,7 @@
 //! of a removal (log, container, pod, directory of logs) leaves at every moment a record from which [`recover`] finds the
 //! rest.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Duration};
 
 use pod::{
     ContainerState, ContainerStatus, Engine, SandboxStatus,
@@ -17,10 +17,16 @@ use crate::answer::Shared;
 /// Continues what an earlier daemon was requested to do. Before requests are served, so that no pod is just being filled.
 pub(crate) fn recover(state: &Shared) {
     let containers = state.engine.containers();
-    for pod in state.engine.sandboxes().into_iter().filter(|pod| is_set(&pod.config.annotations, REMOVE_ENDED)) {
+    for pod in state.engine.sandboxes().into_iter().filter(is_removed_when_ended) {
         if !containers.iter().any(|container| container.sandbox == pod.id) {
             let state = state.clone();
-            tokio::spawn(async move { report(&pod.id, remove_pod(&state.engine, &pod).await) });
+            tokio::spawn(async move {
+                let work = || {
+                    let (engine, pod) = (state.engine.clone(), pod.clone());
+                    async move { remove_pod(&engine, &pod).await }
+                };
+                until_done(&pod.id, work).await;
+            });
         }
     }
     containers.into_iter().for_each(|container| watch(state, container));
@@ -47,11 +53,46 @@ fn watch(state: &Shared, container: ContainerStatus) {
         if remove {
             // Removing it cuts off what attached clients have not read yet.
             state.attached.none(&container.id).await;
-            report(&container.id, self::remove(&state.engine, &container).await);
-        } else if !has_others(&state.engine, &container) {
-            report(&container.id, state.engine.stop_sandbox(&container.sandbox).await);
+            let work = || {
+                let (engine, container) = (state.engine.clone(), container.clone());
+                async move { self::remove(&engine, &container).await }
+            };
+            until_done(&container.id, work).await;
+        } else if state.engine.sandbox(&container.sandbox).is_ok_and(|pod| !is_kubelets(&pod)) {
+            let work = || {
+                let (engine, container) = (state.engine.clone(), container.clone());
+                async move {
+                    match has_others(&engine, &container) {
+                        true => Ok(()),
+                        false => engine.stop_sandbox(&container.sandbox).await,
+                    }
+                }
+            };
+            until_done(&container.id, work).await;
         }
     });
+}
+
+/// Repeats what fails: nobody else does what no client waits for.
+async fn until_done<F: Future<Output = Result<(), pod::Error>>>(id: &str, mut work: impl FnMut() -> F) {
+    const PAUSE: Duration = Duration::from_secs(1);
+    const PAUSE_MAX: Duration = Duration::from_secs(60);
+    let mut pause = PAUSE;
+    while let Err(error) = work().await {
+        report(id, Err::<(), _>(error));
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
+
+/// A pod that the command line made, and that goes with its last container.
+fn is_removed_when_ended(pod: &SandboxStatus) -> bool {
+    is_set(&pod.config.annotations, REMOVE_ENDED) && !is_kubelets(pod)
+}
+
+/// Whether kubelet made a pod: its annotations are whatever the author of the pod wrote, this label is kubelet's own.
+fn is_kubelets(pod: &SandboxStatus) -> bool {
+    pod.config.labels.contains_key("io.kubernetes.pod.uid")
 }
 
 /// Whether containers that somebody else put into the same pod have not ended.
@@ -61,7 +102,7 @@ fn has_others(engine: &Engine, container: &ContainerStatus) -> bool {
 }
 
 async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod::Error> {
-    let pod = engine.sandbox(&container.sandbox).ok().filter(|pod| is_set(&pod.config.annotations, REMOVE_ENDED));
+    let pod = engine.sandbox(&container.sandbox).ok().filter(is_removed_when_ended);
     if let (Some(_), Some(log)) = (&pod, container.log_path.clone()) {
         report(&container.id, on_its_disk(move || fs::remove_file(log)).await);
     }

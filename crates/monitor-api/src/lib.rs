@@ -51,7 +51,7 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, s
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
 ///
-/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. 1.5: `Mounts`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
+/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. 1.5: `Mounts`, `LogOptions::awaited`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
 /// allows.
 pub const MINOR: u32 = 5;
 

@@ -221,6 +221,9 @@ pub struct Create {
     /// Absolute path of a folder of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle: String,
+    /// How many mounts were sent for it, with `Mounts` and with this: refused where others are there. Contract 1.5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<usize>,
 }
 
 /// How a container's log is written (CRI log format).

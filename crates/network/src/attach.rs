@@ -212,10 +212,18 @@ impl Run {
 /// Refuses host ports that processes of the node listen on, or reports that their connections go to the pod from now on.
 fn look_for_listeners(pod: &PodRef, mappings: &[Mapping]) -> Result<(), Error> {
     for mapping in mappings {
-        if !listener::has_port(mapping)? {
+        let (port, protocol) = (mapping.host_port, mapping.protocol);
+        let is_taken = match listener::has_port(mapping) {
+            // Whoever only wants to be told is not refused for that.
+            Err(error) if !pod.free_ports => {
+                tracing::debug!(port, %protocol, "look for a listener: {error}");
+                false
+            }
+            looked => looked?,
+        };
+        if !is_taken {
             continue;
         }
-        let (port, protocol) = (mapping.host_port, mapping.protocol);
         if pod.free_ports {
             let address = mapping.host_ip.map(|ip| ip.to_string());
             return Err(Error::PortInUse { port, protocol, address });

@@ -162,6 +162,7 @@ fn with_input(node: &mut Node, pod: &str, id: &str, args: &[&str]) -> (Held, Fil
         spec: node.spec(id, args),
         log: LogOptions::default(),
         bundle: String::new(),
+        mounts: None,
     };
     let (_, mut files) = node.ask(Request::Create(Box::new(create)), files).expect("create");
     let pidfd = files.take(Role::Pidfd).expect("a pidfd");

@@ -31,6 +31,7 @@ fn create(node: &mut Node, id: &str, hooks: oci::Hooks, args: &[&str]) -> u64 {
         spec,
         log: Default::default(),
         bundle: bundle.to_str().expect("text").into(),
+        mounts: None,
     };
     let attachments = node.output(id).with(Role::Rootfs, node.rootfs());
     node.send(Request::Create(Box::new(create)), &attachments)

@@ -31,7 +31,11 @@ fn zombies(node: &Node) -> usize {
 fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
     const ORPHANS: usize = 700;
     let mut node = Node::start();
-    let script = format!("i=0; while [ $i -lt {ORPHANS} ]; do (sleep 0.1 &); i=$((i+1)); done; echo done; sleep 1000");
+    // None may be reaped before the monitor is stopped.
+    let script = format!(
+        "while [ ! -e /begin ]; do sleep 0.01; done; \
+         i=0; while [ $i -lt {ORPHANS} ]; do (sleep 0.1 &); i=$((i+1)); done; echo done; sleep 1000"
+    );
     let mut spec = node.spec("host", &["sh", "-c", &script]);
     let linux = spec.linux.as_mut().expect("linux");
     linux.namespaces.retain(|namespace| namespace.kind != oci::NamespaceType::Pid);
@@ -39,6 +43,7 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
     node.create_with("host", spec, output).expect("create");
     node.start_container("host").expect("start");
     kill_process(node.monitor, Signal::STOP).expect("stop");
+    node.put("begin");
     node.eventually("all have ended", |node| zombies(node) >= ORPHANS);
     kill_process(node.monitor, Signal::CONT).expect("continue");
     node.eventually("all are reaped", |node| zombies(node) == 0);

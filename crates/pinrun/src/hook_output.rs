@@ -3,15 +3,19 @@
 use std::{collections::BTreeMap, fs::OpenOptions, os::fd::OwnedFd, os::unix::fs::OpenOptionsExt, path::Path};
 
 use container::hooks::{Hooks, Output};
+use rustix::fs::OFlags;
 
 use crate::{failure::Failure, state::Record};
 
 const STDOUT: &str = "run.oci.hooks.stdout";
 const STDERR: &str = "run.oci.hooks.stderr";
 
-/// Opens them, and makes them where they are absent; relative paths are the current directory's.
-pub(crate) fn open(annotations: &BTreeMap<String, String>) -> Result<Output, Failure> {
-    open_in(Path::new(""), annotations)
+/// Opens them where the spec has hooks, and makes them where they are absent; relative paths are the current directory's.
+pub(crate) fn open(spec: &oci::Spec) -> Result<Output, Failure> {
+    match spec.hooks {
+        Some(_) => open_in(Path::new(""), &spec.annotations),
+        None => Ok(Output::default()),
+    }
 }
 
 /// The container's hooks, if it has any; relative paths are its bundle's.
@@ -23,10 +27,16 @@ pub(crate) fn hooks(record: &Record) -> Result<Option<Hooks>, Failure> {
 fn open_in(directory: &Path, annotations: &BTreeMap<String, String>) -> Result<Output, Failure> {
     let open = |annotation: &str| -> Result<Option<OwnedFd>, Failure> {
         let Some(path) = annotations.get(annotation) else { return Ok(None) };
-        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join(path));
-        opened
-            .map(|file| Some(file.into()))
-            .map_err(|error| Failure::io(format!("open {path:?} of the annotation {annotation}"), error))
+        // An engine may have copied the annotation from a user: nothing is opened that waits, or by a link.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(flags);
+        let failed = |error| Failure::io(format!("open {path:?} of the annotation {annotation}"), error);
+        let file = options.open(directory.join(path)).map_err(failed)?;
+        match file.metadata().map_err(failed)?.is_file() {
+            true => Ok(Some(file.into())),
+            false => Err(Failure::new(format!("open {path:?} of the annotation {annotation}: not a regular file"))),
+        }
     };
     Ok(Output { stdout: open(STDOUT)?, stderr: open(STDERR)? })
 }

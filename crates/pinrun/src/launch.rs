@@ -128,7 +128,7 @@ pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Re
     debug(global, || format!("container {}: bundle {:?}, root {:?}", request.id, bundle.path, bundle.rootfs));
     check_terminal(&bundle, request, request.detach || starter == Starter::Another)?;
     let hooks = bundle.spec.hooks.as_ref().map(Hooks::parse).transpose()?.unwrap_or_default();
-    let hooks = hooks.with_output(hook_output::open(&bundle.spec.annotations)?);
+    let hooks = hooks.with_output(hook_output::open(&bundle.spec)?);
     if request.no_pivot {
         warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
     }
@@ -264,7 +264,7 @@ impl Making<'_> {
             keep_groups: keeps_groups(&spec.annotations),
             nesting: None,
             host_mounts: None,
-            hook_output: hook_output::open(&spec.annotations)?,
+            hook_output: hook_output::open(&spec)?,
         };
         let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
         Ok(Inputs {

@@ -13,6 +13,7 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
         recvmsg, sendmsg,
     },
+    param::page_size,
     process::{WaitId, WaitIdOptions, waitid},
     thread::UnshareFlags,
 };
@@ -39,6 +40,14 @@ pub(super) fn are_long(source: &Option<CString>, options: &Options) -> bool {
 pub(super) fn make(fs: &FileSystem, options: &Options) -> Result<OwnedFd, Error> {
     let words: Vec<String> = options.data.iter().map(word).collect();
     let data = c_string("mounts: options", &words.join(","))?;
+    // mount(2) cuts off what is beyond a page, without an error.
+    let (length, most) = (data.to_bytes().len(), page_size() - 1);
+    if length > most {
+        return Err(Error::invalid(format!(
+            "mount a new {:?}: its options have {length} bytes, at most {most} are possible",
+            fs.kind
+        )));
+    }
     let flags = superblock_flags(options);
     let (ours, childs) = sync::pair()?;
     let alone = Clone3 { namespaces: Some(UnshareFlags::NEWNS), cgroup: None };

@@ -41,8 +41,14 @@ fn as_many_descriptors_as_allowed_beside_a_long_frame() {
     let (a, b) = pair();
     let annotations = BTreeMap::from([("long".to_owned(), "x".repeat(INLINE_MAX))]);
     let spec = oci::Spec { annotations, ..oci::Spec::default() };
-    let create =
-        Create { container: "c".into(), sandbox: "s".into(), spec, log: LogOptions::default(), bundle: String::new() };
+    let create = Create {
+        container: "c".into(),
+        sandbox: "s".into(),
+        spec,
+        log: LogOptions::default(),
+        bundle: String::new(),
+        mounts: None,
+    };
     let mut attached = Attachments::new();
     (0..FRAME_FDS_MAX).for_each(|n| attached.push(Role::Mount(n as u32), null()));
     a.send(request(Request::Create(Box::new(create))), &attached).expect("send");

@@ -58,7 +58,8 @@ impl Monitor {
             start_time: holding.start_time,
             pidfd,
             group,
-            log: holding.log,
+            // As it is now: it may have been continued since the record was made.
+            log: monitor_api::LogOptions { awaited: output.awaits_log, ..holding.log },
             output,
             stdin: attachments.take(Role::StdinHold).map(|end| Pipe::new(end, &closing)),
             filter,

@@ -34,7 +34,7 @@ const LINE_MIN: usize = 64;
 impl Monitor {
     /// Clones the container's init; answered when it is set up.
     pub(super) fn create(&mut self, asked: Asked, create: Create, attachments: Attachments) -> Answer {
-        let Create { container: id, sandbox, mut spec, log, bundle } = create;
+        let Create { container: id, sandbox, mut spec, log, bundle, mounts } = create;
         let mut attachments = self.with_mounts(&id, attachments);
         self.check_new(&id)?;
         let what = format!("create container {id}");
@@ -45,6 +45,11 @@ impl Monitor {
         let filter = self.filter(&spec, attachments.take(Role::Seccomp))?;
         let mut inputs = inputs(&mut attachments, filter.as_deref().cloned())
             .ok_or_else(|| invalid(format!("{what}: no Rootfs descriptor is attached")))?;
+        // A volume whose mount is missing would be looked for by its path.
+        if let Some(sent) = mounts.filter(|sent| *sent != inputs.mounts.len()) {
+            let message = format!("{what}: {} of {sent} mounts are here; try again", inputs.mounts.len());
+            return Err(Failure::new(FailureKind::State, message));
+        }
         let held = self.take_hooks(&id, bundle, &mut spec, &mut inputs.invocation)?;
         let cgroup = spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         if let Some(process) = &mut spec.process {

@@ -22,9 +22,11 @@ impl Monitor {
     }
 
     /// The mounts that came before the `Create` of this container, with what came with it.
-    pub(super) fn with_mounts(&mut self, container: &str, mut attachments: Attachments) -> Attachments {
+    pub(super) fn with_mounts(&mut self, container: &str, attachments: Attachments) -> Attachments {
         let waiting = self.link.as_mut().and_then(|link| link.mounts.remove(container));
-        waiting.into_iter().flatten().for_each(|(role, mount)| attachments.push(role, mount));
-        attachments
+        let Some(mut all) = waiting else { return attachments };
+        // Of one index the later counts.
+        attachments.into_iter().for_each(|(role, file)| all.push(role, file));
+        all
     }
 }

@@ -19,7 +19,8 @@ impl Monitor {
             .ok_or_else(|| invalid(format!("reopen log of container {id}: no Log descriptor is attached")))?;
         let serial = self.find(id).ok_or_else(|| no_container("reopen log of", id))?;
         let Some(child) = self.containers.get_mut(&serial) else { return Err(no_container("reopen log of", id)) };
-        let was_awaited = std::mem::take(&mut child.log.awaited);
+        let was_awaited = child.output.awaits_log;
+        child.log.awaited = false;
         child.output.reopen(file);
         child.output.reopens.push(asked);
         if was_awaited {

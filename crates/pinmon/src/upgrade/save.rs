@@ -34,6 +34,9 @@ impl Monitor {
             _ if self.removals.values().any(Job::is_awaited) => Some("cgroups are being removed".to_owned()),
             _ if !self.runners.is_empty() => Some("hooks of a container run".to_owned()),
             _ if !self.makers.is_empty() => Some("the namespaces of a pod are being made".to_owned()),
+            _ if self.link.as_ref().is_some_and(|link| !link.mounts.is_empty()) => {
+                Some("mounts of a container wait for its creation".to_owned())
+            }
             _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
                 Some("the daemon does not read its answers".to_owned())
             }

@@ -81,7 +81,12 @@ impl Monitor {
     /// The output of a container that is deleted is still moved, as long as there are not too many such.
     pub(crate) fn release_output(&mut self, serial: u64, id: String, mut output: Output) {
         let asked = std::mem::take(&mut output.reopens);
-        if output.is_open() {
+        if output.is_open() && output.awaits_log {
+            // Nobody can bring a log any longer.
+            eprintln!("pinmon: output of container {id}, which was deleted, is given up: it has no log");
+            self.journals.recovered(&id, std::mem::take(&mut output.recover), false);
+            output.close(false);
+        } else if output.is_open() {
             output.end(End::Final);
             if self.writers.orphans.len() >= ORPHANS_MAX
                 && let Some((oldest, (id, lost))) = self.take_orphan()

@@ -246,6 +246,11 @@ impl Node {
         attachments
     }
 
+    /// Makes an empty file of this name in the root directory of all containers.
+    pub fn put(&self, name: &str) {
+        fs::write(self.root.join(name), "").expect("written");
+    }
+
     pub fn rootfs(&self) -> OwnedFd {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         rustix::mount::open_tree(CWD, &self.root, flags).expect("open_tree")
@@ -286,6 +291,7 @@ impl Node {
             spec,
             log: LogOptions::default(),
             bundle: String::new(),
+            mounts: None,
         };
         let (reply, mut files) = self.ask(Request::Create(Box::new(create)), attachments)?;
         let Reply::Created(created) = reply else { panic!("unexpected: {reply:?}") };

@@ -26,6 +26,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
             status => format!("cannot start a container in the {} state: {id}", super::state::word(status)),
         }));
     };
+    // What fails here fails before the program runs.
+    let hooks = hook_output::hooks(&record)?;
     let started = container::start_waiting(socket, || match record.is_frozen() {
         true => Err(format!("cannot start a container in the paused state: {id}; resume it first")),
         false => Ok(()),
@@ -33,7 +35,6 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     started?;
     debug(global, || format!("container {id}: process {} executed its program", record.pid));
     folder.forget_start();
-    let hooks = hook_output::hooks(&record)?;
     match hooks.map_or(Ok(()), |hooks| hooks.poststart(&record.state(oci::Status::Running))) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // runtime.md, "Lifecycle", step 9: stopped, then destroyed.

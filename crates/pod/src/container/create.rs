@@ -122,14 +122,23 @@ async fn make(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>, config: Arc<Container
         Error::new(ErrorKind::NotFound, format!("image {:?} is not here; pull it first", config.image))
     })?;
     let mut namespace = None;
-    let first = create_once(engine, sandbox, Arc::clone(&config), &image, &mut namespace).await;
+    let mut made = create_once(engine, sandbox, Arc::clone(&config), &image, &mut namespace).await;
     // Nothing can be cloned into a PID namespace whose init ends, and that it ends is visible only then.
-    match (first, namespace) {
-        (Err(_), Some(namespace)) if has_lost_init(engine, sandbox, namespace).await => {
-            create_once(engine, sandbox, config, &image, &mut None).await
-        }
-        (first, _) => first,
+    if let (Err(_), Some(namespace)) = (&made, namespace)
+        && has_lost_init(engine, sandbox, namespace).await
+    {
+        made = create_once(engine, sandbox, config, &image, &mut None).await;
     }
+    made.map_err(|Failed { error, container }| {
+        container.iter().for_each(|container| engine.failures.container(container, &error));
+        error
+    })
+}
+
+/// A creation that failed, and what is known of the container.
+struct Failed {
+    error: Error,
+    container: Option<Arc<Container>>,
 }
 
 /// Makes a container, or leaves nothing. `namespace` becomes the pod's PID namespace where the container was to join it.
@@ -139,13 +148,14 @@ async fn create_once(
     config: Arc<ContainerConfig>,
     image: &Image,
     namespace: &mut Option<u64>,
-) -> Result<String, Error> {
-    let (container, _alone, _making) = record(engine, sandbox, config, image)?;
+) -> Result<String, Failed> {
+    let recorded = record(engine, sandbox, config, image);
+    let (container, _alone, _making) = recorded.map_err(|error| Failed { error, container: None })?;
     match set_up(engine, sandbox, &container, image, namespace).await {
         Ok(()) => Ok(container.id().to_owned()),
         Err(error) => {
-            engine.failures.container(&container, &error);
-            Err(with_undo(error, take_away(engine, &container).await))
+            let error = with_undo(error, take_away(engine, &container).await);
+            Err(Failed { error, container: Some(container) })
         }
     }
 }
@@ -268,6 +278,7 @@ async fn set_up(
         spec,
         log: LogOptions { line_max: engine.config.log_line_max, awaited: false },
         bundle,
+        mounts: None,
     };
     let turn = engine.lanes.clone_turn().await?;
     container.stage("clone and set up its process");

@@ -74,10 +74,11 @@ impl Monitor {
     /// Makes a container. `keep` are duplicates for custody, by role as in `Adopt`.
     pub(crate) async fn create(
         &self,
-        create: Create,
+        mut create: Create,
         attachments: Attachments,
         mut keep: Attachments,
     ) -> Result<Made, Error> {
+        create.mounts = Some(attachments.iter().filter(|(role, _)| matches!(role, Role::Mount(_))).count());
         let cgroup = create.spec.linux.as_ref().and_then(|linux| linux.cgroups_path.clone()).unwrap_or_default();
         let mut holding = Held::nascent(&create.container, &create.sandbox, &cgroup, HoldingState::Created);
         holding.log = create.log;

@@ -25,8 +25,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const GIVEN_UP_MAX: usize = 8;
 /// `PF_IO_WORKER` of linux/sched.h: threads of io_uring(7), which are inside no call and use the files of their process.
 const IO_WORKER: u64 = 0x10;
-/// Where threads that have nothing to do wait: for completions, or for something to submit.
-const IDLE: [&str; 3] = ["io_wq_worker", "io_sq_thread", "io_cqring_wait"];
+/// Where threads wait that have nothing to do (for completions, or for something to submit), and those that are stopped, traced or
+/// frozen, which left their call for that.
+const IDLE: [&str; 7] = [
+    "io_wq_worker",
+    "io_sq_thread",
+    "io_cqring_wait",
+    "do_signal_stop",
+    "ptrace_stop",
+    "do_freezer_trap",
+    "__refrigerator",
+];
 
 /// A thread that waits for something other than a pipe.
 pub(super) struct Finding {
@@ -111,13 +120,17 @@ fn inspect(thread: &Path, pid: Pid, owner: &str, pipes: &HashSet<Pipe>) -> Optio
     if waits_in == "0" || waits_in.contains("pipe") || IDLE.contains(&waits_in.as_str()) {
         return None;
     }
+    let stat = read("stat")?;
+    if is_stopped(&stat) {
+        return None;
+    }
     let text = read("syscall")?;
     let call = blocked_call::parse(&text);
     let is_pipe = |number: &i32| link(&descriptor(thread, *number)).is_some_and(|link| pipes.contains(&link));
     let doubt = match &call {
         Some(call) if call.descriptors.iter().any(is_pipe) => Doubt::None,
         Some(call) if call.moves_data => Doubt::Hidden,
-        _ if is_io_worker(&read("stat")?) => Doubt::Hidden,
+        _ if is_io_worker(&stat) => Doubt::Hidden,
         _ => return None,
     };
     // All of it was read of one call.
@@ -130,6 +143,11 @@ fn inspect(thread: &Path, pid: Pid, owner: &str, pipes: &HashSet<Pipe>) -> Optio
 
 fn descriptor(thread: &Path, number: i32) -> PathBuf {
     thread.join(format!("fd/{number}"))
+}
+
+/// Whether a thread is stopped or traced: field 3 of its `stat`.
+fn is_stopped(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
 }
 
 /// Whether a thread belongs to io_uring(7): field 9 of its `stat`. Its name it can choose.
@@ -152,6 +170,12 @@ mod tests {
         assert_eq!(owner("0::/pods.slice/pinion-c2.scope\n").as_deref(), Some("c2"));
         assert_eq!(owner("0::/pinion/p1/p1-init\n").as_deref(), Some("p1"));
         assert_eq!(owner("4:memory:/\n0::/user.slice\n"), None);
+    }
+
+    #[test]
+    fn a_stopped_thread_is_in_no_call() {
+        assert!(is_stopped("7 (a) T 1 1 1 0 -1 64 0") && is_stopped("7 (b) S) t 1 1 1 0 -1 64 0"));
+        assert!(!is_stopped("7 (c) T) S 1 1 1 0 -1 64 0") && !is_stopped(""));
     }
 
     #[test]

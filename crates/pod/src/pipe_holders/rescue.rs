@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use rustix::{
 };
 
 use super::{
-    Holder,
+    Holder, entries,
     examine::{Doubt, Finding, Ids, examine},
     pipes_of,
 };
@@ -26,7 +27,7 @@ const HIDDEN: Duration = Duration::from_secs(2);
 const ESCALATION: Duration = Duration::from_secs(5);
 
 /// Ends what keeps a daemon from its end, in rounds. Processes are killed that are seen in one call on a pipe of the daemon for half
-/// a second; if the daemon has not ended 5 s later, also those that are in one call that moves data, or in one operation of
+/// a second; if the daemon still waits for a pipe 5 s later, also those that are in one call that moves data, or in one operation of
 /// io_uring(7), for 2 s, whatever files it is about: a process may close a descriptor that its call uses.
 pub struct Rescue {
     state_dir: PathBuf,
@@ -62,7 +63,7 @@ impl Rescue {
     /// without.
     pub fn round(&mut self) -> Vec<Holder> {
         let findings = examine(&self.state_dir, &pipes_of(&self.state_dir, self.daemon));
-        let escalated = self.begin.elapsed() >= ESCALATION;
+        let escalated = self.begin.elapsed() >= ESCALATION && self.waits_for_a_pipe();
         let (mut waiting, mut killed) = (HashMap::new(), Vec::new());
         for Finding { holder, doubt } in findings {
             let since = self.waiting.get(&holder).copied().unwrap_or_else(Instant::now);
@@ -78,6 +79,14 @@ impl Rescue {
         }
         self.waiting = waiting;
         killed
+    }
+
+    /// Whether the daemon is kept from its end by a pipe, and not, for example, by a disk.
+    fn waits_for_a_pipe(&self) -> bool {
+        let threads = entries(Path::new(&format!("/proc/{}/task", self.daemon)));
+        threads.iter().any(|thread| {
+            fs::read_to_string(thread.path().join("wchan")).is_ok_and(|function| function.contains("pipe"))
+        })
     }
 
     fn kill(&self, holder: &Holder) -> Result<(), Errno> {
