@@ -103,26 +103,30 @@ fn a_container_that_freezes_its_commands_stops_nobody_else() {
         while :; do for g in /tmp/c/*/cgroup.freeze; do echo 1 > $g; done; done 2>/dev/null";
     node.run_with_programs("evil", &["/usr/bin/unshare", "-U", "-r", "-m", "-C", "/bin/sh", "-c", script]);
     node.wait_for_entry("evil", "stdout F ready");
-    let frozen: Vec<u64> = (0..20).map(|n| node.send_exec("evil", &format!("probe{n}"))).collect();
-    let longest = node.prompt_commands("good", "bystander", 10);
-    assert!(longest < PROMPT, "a bystander's command took {longest:?}");
-    let begin = Instant::now();
-    node.run("another", &["sleep", "1000"]);
-    assert!(begin.elapsed() < PROMPT, "a bystander's start took {:?}", begin.elapsed());
-    let answers: Vec<_> = frozen.into_iter().map(|seq| node.answer(seq)).collect();
-    assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
-    let failures: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
-    assert!(!failures.is_empty(), "none was frozen: is the attack one?");
+    // The attack has to win a race against each command: on a busy machine it loses many.
+    let (mut failures, mut rounds) = (Vec::new(), 0);
+    while failures.is_empty() {
+        assert!(rounds < 30, "none was frozen: is the attack one?");
+        let probes: Vec<u64> = (0..20).map(|n| node.send_exec("evil", &format!("probe{rounds}-{n}"))).collect();
+        let longest = node.prompt_commands("good", &format!("bystander{rounds}-"), 10);
+        assert!(longest < PROMPT, "a bystander's command took {longest:?}");
+        let begin = Instant::now();
+        node.run(&format!("another{rounds}"), &["sleep", "1000"]);
+        assert!(begin.elapsed() < PROMPT, "a bystander's start took {:?}", begin.elapsed());
+        failures = probes.into_iter().filter_map(|seq| node.answer(seq).err()).collect();
+        assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+        rounds += 1;
+    }
     for failure in failures {
         assert!(failure.message.contains("did not come to execve in 20 s"), "{failure}");
     }
     let begin = Instant::now();
     node.kill(Target::Container("evil".into()), 9, KillScope::All).expect("kill");
     assert_eq!(node.wait("evil").signal, Some(9));
-    for id in ["evil", "good", "another"] {
-        node.delete(id);
-    }
+    node.delete("evil");
     assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    node.delete("good");
+    (0..rounds).for_each(|round| node.delete(&format!("another{round}")));
     node.end();
 }
 

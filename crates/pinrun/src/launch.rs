@@ -264,7 +264,7 @@ impl Making<'_> {
             keep_groups: keeps_groups(&spec.annotations),
             nesting: None,
             host_mounts: None,
-            hook_output: hook_output::open(&spec)?,
+            hook_output: hook_output::open(spec)?,
         };
         let relays = self.request.console_socket.is_none() && spec.process.as_ref().is_some_and(|p| p.terminal);
         Ok(Inputs {
