@@ -44,7 +44,8 @@ fn taken(mapping: &Mapping) -> Result<bool, Errno> {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     if kind == SocketType::STREAM {
-        // With it a port in TIME_WAIT is free, and one that is listened on is not (socket(7)).
+        // With it a port that only connections use is free, where their sockets have it, too; one that is listened on is not
+        // (socket(7)).
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     match bind(&socket, &SocketAddr::new(mapping.host_ip.unwrap_or(any), mapping.host_port)) {

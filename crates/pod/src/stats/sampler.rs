@@ -237,7 +237,9 @@ impl Shared {
             Ok(mut sample) => {
                 let mut samples = lock(&self.samples);
                 let mut rate = samples.containers.get(container.id()).map(|known| known.rate).unwrap_or_default();
-                let begun = sample.container.started_at;
+                // One that is just being started has no start yet.
+                let status = &sample.container;
+                let begun = if status.started_at == 0 { status.created_at } else { status.started_at };
                 sample.cpu_rate = rate.next(sample.at, sample.cgroup.cpu_usage_ns, begun);
                 let known = Known { sample: Arc::new(sample), group: None, rate };
                 samples.containers.insert(container.id().to_owned(), known);
