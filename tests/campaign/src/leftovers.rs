@@ -25,7 +25,9 @@ pub(crate) fn state(node: &Node) -> BTreeSet<String> {
     }
     let ours = ["pinion", "pinmon"];
     let processes = node.processes().into_iter().filter(|process| !ours.contains(&process.name.as_str()));
-    state.extend(processes.map(|process| format!("process {} {}", process.name, process.state)));
+    // Whether one runs or sleeps changes all the time; a zombie is another matter.
+    let is_zombie = |process: &system_tests::Process| if process.state == 'Z' { " (zombie)" } else { "" };
+    state.extend(processes.map(|process| format!("process {}{}", process.name, is_zombie(&process))));
     state.extend(node.cgroups().into_iter().map(|group| format!("cgroup {}", group.display())));
     state
 }
