@@ -62,7 +62,7 @@ fn refused(shown: &str, errno: Errno) -> Error {
     Error::command(match errno {
         Errno::NOENT | Errno::NOTDIR => format!("exec {shown:?}: no such file or directory"),
         Errno::ACCESS => format!("exec {shown:?}: permission denied: not an executable file for this user"),
-        Errno::ISDIR => format!("exec {shown:?}: permission denied: it is a folder"),
+        Errno::ISDIR => format!("exec {shown:?}: permission denied: it is a directory"),
         errno => format!("exec {shown:?}: {}", cause_text(&errno.into())),
     })
 }

@@ -24,7 +24,7 @@ pub struct Stdio {
     pub stderr: Option<OwnedFd>,
     /// In place of the three above: 0, 1 and 2 of the calling process, which must be open.
     pub own: bool,
-    /// Of a process with a terminal: line ends are not turned into `\r\n` (ONLCR, termios(3)), as for output that goes on to a
+    /// Of a process with a terminal: line ends are not turned into `\r\n` (ONLCR, termios(3)), as for output that continues to a
     /// pipe or a file.
     pub plain_line_ends: bool,
     /// As many descriptors of the calling process from 3 on are the process's too. They must be open, and stay so over

@@ -10,7 +10,7 @@ use crate::{
     sync::{self, Said},
 };
 
-/// How long the container's process may leave the request to start unread before it is asked why.
+/// How long the container's process may leave the request to start unread before the cause is looked for.
 const ACCEPT_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Starts a container that waits on its listening socket ([`Invocation::starter`](crate::Invocation)): `socket` is a

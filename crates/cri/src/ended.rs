@@ -124,7 +124,7 @@ async fn remove_pod(engine: &Engine, pod: &SandboxStatus) -> Result<(), pod::Err
 }
 
 /// Removes a pod's directory of logs with the logs in it, and no other file: no path in a record is an order to empty any
-/// directory of the machine. What is gone already is no failure: daemon and command line may both remove it.
+/// directory of the machine. A file that is gone already is not a failure: daemon and command line may both remove it.
 ///
 /// # Errors
 /// The kernel's, of the first file that cannot be removed.
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_logs_are_removed_and_what_is_gone_is_no_failure() {
+    fn only_logs_are_removed_and_what_is_gone_is_not_a_failure() {
         let root = tempfile::tempdir().expect("a directory");
         let logs = root.path().join("logs");
         fs::create_dir(&logs).expect("mkdir");

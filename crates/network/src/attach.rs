@@ -214,7 +214,7 @@ fn look_for_listeners(pod: &PodRef, mappings: &[Mapping]) -> Result<(), Error> {
     for mapping in mappings {
         let (port, protocol) = (mapping.host_port, mapping.protocol);
         let is_taken = match listener::has_port(mapping) {
-            // Whoever only wants to be told is not refused for that.
+            // Only a request for a free port is refused when nothing is known of it.
             Err(error) if !pod.free_ports => {
                 tracing::debug!(port, %protocol, "look for a listener: {error}");
                 false

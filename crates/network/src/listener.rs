@@ -1,7 +1,7 @@
 //! Whether a process of the node already has a host port that is to lead to a pod.
 //!
 //! The translation of addresses comes before the node's sockets, so without this check a mapping takes a listener's
-//! connections away, and nobody is told.
+//! connections away, and nobody is notified.
 
 use std::{
     io,

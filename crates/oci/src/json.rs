@@ -39,7 +39,7 @@ pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
         Ok(value) => return Ok(value),
         Err(error) => JsonError::new(text, &error),
     };
-    // Without a type, only what is no JSON at all is an error, and the first fault to report.
+    // Without a type, only text that is not JSON at all is an error, and the first one to report.
     let mut document: Value = serde_json::from_slice(text).map_err(|error| JsonError::new(text, &error))?;
     drop_nulls(&mut document, false);
     // The tree is written and read as text, so that the types are not compiled for a second kind of input.

@@ -63,7 +63,7 @@ impl Failure {
     /// The code of a command that returns its program's exit code: one of the engine's never looks like the program's.
     pub(crate) fn beside_program(self) -> Self {
         match self.code {
-            // Nobody reads any more, which is no failure.
+            // Nobody reads anymore, which is not a failure.
             0 | NOT_EXECUTABLE | NOT_FOUND => self,
             _ => self.with_code(CANNOT),
         }
@@ -118,7 +118,7 @@ mod tests {
         let code = |message: &str| Failure::new(message).of_command().code;
         assert_eq!(code("start container a: exec \"nope\": executable file not found in $PATH (/bin)"), NOT_FOUND);
         assert_eq!(code("exec in container a: exec \"/x\": no such file or directory"), NOT_FOUND);
-        assert_eq!(code("exec \"/etc\": permission denied: it is a folder"), NOT_EXECUTABLE);
+        assert_eq!(code("exec \"/etc\": permission denied: it is a directory"), NOT_EXECUTABLE);
         assert_eq!(code("exec \"/x\": exec format error: no program for this machine"), NOT_EXECUTABLE);
         assert_eq!(code("create container a: open log /logs/a: Permission denied"), CANNOT);
         assert_eq!(code("create container a: volume /data: no such file or directory"), CANNOT);

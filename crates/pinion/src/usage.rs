@@ -44,7 +44,7 @@ const ELSEWHERE: [(&str, &str); 36] = [
     ("search", "registries are searched on their own pages"),
     ("service", "Kubernetes does that: see docs/kubernetes.md"),
     ("swarm", "Kubernetes does that: see docs/kubernetes.md"),
-    ("system", "pinion info shows the daemon's state; what is no longer used is removed by itself"),
+    ("system", "pinion info shows the daemon's state; what is unused is removed automatically"),
     ("tag", "pull or load the image under the other name"),
     ("top", "pinion exec NAME ps"),
     ("trust", "pull by digest: pinion pull NAME@sha256:…"),
@@ -83,9 +83,9 @@ fn unknown_command(error: &clap::Error) -> Option<String> {
         .map(|name| format!("pinion {name}"))
         .collect();
     Some(match (elsewhere, meant.is_empty()) {
-        (Some((_, instead)), _) => format!("pinion: there is no command {name:?}: {instead}"),
-        (None, false) => format!("pinion: there is no command {name:?}; is it {}? {more}", meant.join(" or ")),
-        (None, true) => format!("pinion: there is no command {name:?}; {more}"),
+        (Some((_, instead)), _) => format!("pinion: unknown command {name:?}: {instead}"),
+        (None, false) => format!("pinion: unknown command {name:?}; is it {}? {more}", meant.join(" or ")),
+        (None, true) => format!("pinion: unknown command {name:?}; {more}"),
     })
 }
 
@@ -101,7 +101,7 @@ fn exit_code(error: &clap::Error, words: &[OsString]) -> i32 {
     }
 }
 
-/// The first word that is no option of this program.
+/// The first word that is not an option of this program.
 fn command_of(words: &[OsString]) -> Option<&str> {
     let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
     while let Some(word) = words.next() {

@@ -130,9 +130,9 @@ fn wrong_arguments_are_refused_before_anything_is_done() {
 #[test]
 fn a_command_that_does_not_exist_is_answered() {
     for (command, answer) in [
-        ("restart", "pinion: there is no command \"restart\": a container that ended is not started again"),
-        ("imagse", "pinion: there is no command \"imagse\"; is it pinion images?"),
-        ("resett", "pinion: there is no command \"resett\""),
+        ("restart", "pinion: unknown command \"restart\": a container that ended is not started again"),
+        ("imagse", "pinion: unknown command \"imagse\"; is it pinion images?"),
+        ("resett", "pinion: unknown command \"resett\""),
     ] {
         let output = pinion(&[command]);
         assert_eq!(output.status.code(), Some(2), "{command}");

@@ -208,12 +208,12 @@ fn a_container_that_is_answered_with_an_error_is_not_there() {
 #[test]
 fn mounts_before_their_create() {
     let mut node = Node::start();
-    let folder = node.state.path().join("volume");
-    std::fs::create_dir(&folder).expect("ours");
-    std::fs::write(folder.join("file"), "of the node\n").expect("ours");
+    let directory = node.state.path().join("volume");
+    std::fs::create_dir(&directory).expect("ours");
+    std::fs::write(directory.join("file"), "of the node\n").expect("ours");
     let mount = || {
         let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        rustix::mount::open_tree(rustix::fs::CWD, &folder, flags).expect("open_tree")
+        rustix::mount::open_tree(rustix::fs::CWD, &directory, flags).expect("open_tree")
     };
     let spec = |node: &Node, id: &str| {
         let mut spec = node.spec(id, &["cat", "/v/0/file", "/v/1/file"]);

@@ -13,7 +13,7 @@ const NAME: &str = "RLIMIT_NOFILE";
 /// As many mounts and devices fit into any limit that a process can start with.
 const FEW: u64 = 64;
 
-/// What is opened beside them, and what the runtime is called with.
+/// Descriptors that are opened in addition to them, and what the runtime is called with.
 const OTHERS: u64 = 256;
 
 /// The limit as it was, where it was raised.

@@ -12,8 +12,8 @@ use syscall::directory_tree;
 use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
 impl Engine {
-    /// Removes every pod and container, the images, the built-in network, the monitor, the folders of state and data, and
-    /// that of network namespaces unless others have some there. No other engine may use these folders meanwhile; this one serves nothing after it.
+    /// Removes every pod and container, the images, the built-in network, the monitor, the directories of state and data, and
+    /// that of network namespaces unless others have some there. No other engine may use these directories in the meantime; this one serves nothing afterwards.
     ///
     /// # Errors
     /// The first step that failed; what was removed before stays removed, and a second call goes on from there.

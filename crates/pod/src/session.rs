@@ -219,7 +219,7 @@ impl SessionControl {
     /// Resolves when the command (or the attached container) ended.
     ///
     /// # Errors
-    /// When its end cannot be watched any more.
+    /// When its end cannot be watched anymore.
     pub async fn wait(&self) -> Result<Ended, Error> {
         let lost = || Error::unavailable("its end can no longer be watched");
         match &self.target {

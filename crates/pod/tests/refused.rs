@@ -132,7 +132,7 @@ fn a_directory_of_the_node_that_is_not_there_is_made() {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let (shared, outside) = (node.dir.join("shared"), node.dir.join("outside"));
-        fs::create_dir(&shared).expect("folder");
+        fs::create_dir(&shared).expect("directory");
         let with = |host: &Path, propagation| ContainerConfig {
             volumes: vec![volume(host, "/vol", propagation)],
             ..container("c", &["sleep", "1000"])

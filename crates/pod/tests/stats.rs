@@ -46,7 +46,7 @@ fn a_pod_is_measured_whole() {
         assert!(busy_stats.cgroup.cpu_usage_ns > 0 && busy_stats.cgroup.memory_working_set > 0);
         assert!(busy_stats.cgroup.cpu_pressure.is_some() && busy_stats.cgroup.io_pressure.is_some(), "{busy_stats:?}");
         assert!(busy_stats.occasional.processes >= 1 && busy_stats.occasional.open_files_limit.is_some());
-        // The pod is measured before its containers, which go on in the meantime.
+        // The pod is measured before its containers, which continue in the meantime.
         let later = busy_stats.at.saturating_sub(stats.sample.at);
         assert!(pods.cpu_usage_ns + later >= busy_stats.cgroup.cpu_usage_ns, "{pods:?} {busy_stats:?}");
         assert!(pods.memory_pressure.is_some());

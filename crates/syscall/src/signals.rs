@@ -67,7 +67,7 @@ fn unblock_all() {
 
 fn set_action(signal: i32, action: &Action) {
     // SAFETY: rt_sigaction reads 32 bytes or, where the struct has no restorer, 24 of the array, whose handler is SIG_DFL or
-    // a function that calls nothing but _exit, and is asked for no old value. It is called as it is, because libc's sigaction
+    // a function that calls nothing but _exit, and no old value is requested. It is called as it is, because libc's sigaction
     // refuses the signals that glibc keeps for itself. The call cannot fail for these arguments.
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), ptr::null::<u64>(), mem::size_of::<u64>());

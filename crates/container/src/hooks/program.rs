@@ -61,7 +61,7 @@ impl Hook {
                 let seconds = self.timeout.unwrap_or_default().as_secs();
                 return Err(Error::system(format!("it took more than {seconds} s and was killed"), Errno::TIMEDOUT));
             }
-            Waited::Alone => return Err(Error::system("nobody waits for it any more; it was killed", Errno::CANCELED)),
+            Waited::Alone => return Err(Error::system("nobody waits for it anymore; it was killed", Errno::CANCELED)),
         }
         let how = match ended.and_then(|status| status.exit_status().map(Ok).or(status.terminating_signal().map(Err))) {
             Some(Ok(0)) => return Ok(()),
@@ -110,7 +110,7 @@ impl Hook {
                 Ok(0) => return Ok(Waited::Late),
                 Ok(_) if !fds[0].revents().is_empty() => return Ok(Waited::Ended),
                 Ok(_) => return Ok(Waited::Alone),
-                // No signal is handled by who runs hooks; a stop and go on may interrupt.
+                // No signal is handled by who runs hooks; a stop and continuation may interrupt.
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::system("wait for its end", errno)),
             }

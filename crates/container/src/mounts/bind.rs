@@ -97,7 +97,7 @@ impl Source {
 
     /// As runc and crun: where any flag is named, `nosuid`, `nodev`, `noexec` and `nosymfollow` are as named and not as on the
     /// host, so that a volume of a host whose file systems have them works as one of any other host. Not so `ro`, which only
-    /// `rw` takes away; and nothing is taken away that is locked.
+    /// `rw` clears; a locked flag is never cleared.
     fn set_own(&self, named: MountAttributes, tree: BorrowedFd<'_>) -> Result<(), Error> {
         let all = MountAttributes { clear: named.clear | (NOT_INHERITED - named.set), ..named };
         if !self.locked && all.clear != named.clear {

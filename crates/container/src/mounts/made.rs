@@ -113,16 +113,17 @@ impl Made<'_> {
     }
 
     fn mismatch(&self, destination: BorrowedFd<'_>) -> String {
-        let folder = fstat(destination).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-        match (self.shape, folder) {
-            (Shape::Folder, false) => "attach a folder where the container has a file".to_owned(),
-            (Shape::File, true) => "attach a file where the container has a folder".to_owned(),
+        let is_directory =
+            fstat(destination).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+        match (self.shape, is_directory) {
+            (Shape::Folder, false) => "attach a directory where the container has a file".to_owned(),
+            (Shape::File, true) => "attach a file where the container has a directory".to_owned(),
             _ => "attach".to_owned(),
         }
     }
 }
 
-/// The place of proc and sysfs: a folder reached without any symlink, or an image could move them away and show its own
+/// The place of proc and sysfs: a directory reached without any symlink, or an image could move them away and show its own
 /// files in their place, for others to trust (CVE-2019-19921).
 fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
@@ -142,7 +143,7 @@ fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
         }
         result => result,
     }
-    .during(|| format!("open {path:?} in the container, which must be a folder and no symlink"))
+    .during(|| format!("open {path:?} in the container, which must be a directory and not a symlink"))
 }
 
 /// A tmpfs without `mode=` has the mode of the directory that it covers, as with runc and crun; the kernel's 1777 where none is.

@@ -24,7 +24,7 @@ impl Monitor {
         child.output.reopen(file);
         child.output.reopens.push(asked);
         if was_awaited {
-            // There is no batch that ends in another file.
+            // No batch is in another file.
             self.hand_over(serial);
             self.reopened(serial);
         } else if child.output.is_open() {

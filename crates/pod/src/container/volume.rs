@@ -18,15 +18,15 @@ use crate::{Error, error::failed, mount_source::MountTable};
 
 /// A volume, with what is mounted below it, its propagation and its attributes set. A directory that is not there is made.
 pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
-    let told =
+    let message =
         |e: &dyn std::fmt::Display| format!("volume {}: {}: {e}", volume.container_path, volume.host_path.display());
     if !volume.host_path.is_absolute() {
-        return Err(Error::invalid(told(&"the path on the node is not absolute")));
+        return Err(Error::invalid(message(&"the path on the node is not absolute")));
     }
     let tree = match clone(&volume.host_path, Depth::All) {
-        Err(Errno::NOENT) => clone_new(&volume.host_path).map_err(|why| Error::invalid(told(&why)))?,
-        Err(Errno::NOTDIR) => return Err(Error::invalid(told(&NOT_A_DIRECTORY))),
-        tree => tree.map_err(|errno| Error::internal(told(&errno)))?,
+        Err(Errno::NOENT) => clone_new(&volume.host_path).map_err(|why| Error::invalid(message(&why)))?,
+        Err(Errno::NOTDIR) => return Err(Error::invalid(message(&NOT_A_DIRECTORY))),
+        tree => tree.map_err(|errno| Error::internal(message(&errno)))?,
     };
     let needs = match volume.propagation {
         Propagation::Private => None,
@@ -38,7 +38,7 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     if let Some((asked, _, kind)) = needs.filter(|(_, tags, _)| !propagates(&volume.host_path, tags)) {
         let why =
             format!("{asked} propagation, but it is not on a {kind} mount; run `mount --make-shared` on that mount");
-        return Err(Error::invalid(told(&why)));
+        return Err(Error::invalid(message(&why)));
     }
     let propagation = MountAttributes {
         propagation: match volume.propagation {
@@ -50,11 +50,11 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
         ..MountAttributes::default()
     };
     if !propagation.is_empty() {
-        propagation.apply(&tree, true).map_err(|e| Error::internal(told(&e)))?;
+        propagation.apply(&tree, true).map_err(|e| Error::internal(message(&e)))?;
     }
     if volume.readonly {
         let readonly = MountAttributes { set: MountAttrFlags::MOUNT_ATTR_RDONLY, ..MountAttributes::default() };
-        readonly.apply(&tree, volume.recursive_readonly).map_err(|e| Error::internal(told(&e)))?;
+        readonly.apply(&tree, volume.recursive_readonly).map_err(|e| Error::internal(message(&e)))?;
     }
     Ok(tree)
 }
@@ -75,17 +75,17 @@ fn clone_new(path: &Path) -> Result<OwnedFd, String> {
 
 /// A file or directory of the node's own, private.
 pub(crate) fn open_file(path: &Path) -> Result<OwnedFd, Error> {
-    let told = format!("clone {}", path.display());
-    let tree = clone(path, Depth::All).map_err(failed(&told))?;
-    private(&tree, false).map_err(failed(told))?;
+    let message = format!("clone {}", path.display());
+    let tree = clone(path, Depth::All).map_err(failed(&message))?;
+    private(&tree, false).map_err(failed(message))?;
     Ok(tree)
 }
 
 /// One file of a detached mount as a mount of its own, private. `point` as for [`clone_detached`].
 pub(crate) fn clone_file(mount: BorrowedFd<'_>, name: &str, point: &Path, readonly: bool) -> Result<OwnedFd, Error> {
-    let told = format!("clone the pod's {name}");
-    let tree = clone_or_attach(mount, name, point).map_err(|e| e.during(&told))?;
-    private(&tree, readonly).map_err(failed(told))?;
+    let message = format!("clone the pod's {name}");
+    let tree = clone_or_attach(mount, name, point).map_err(|e| e.during(&message))?;
+    private(&tree, readonly).map_err(failed(message))?;
     Ok(tree)
 }
 
@@ -121,12 +121,12 @@ fn clone_of(directory: BorrowedFd<'_>, name: &str, depth: Depth) -> Result<Owned
 }
 
 fn attach(mount: BorrowedFd<'_>, point: &Path) -> Result<(), Error> {
-    let told = format!("attach a tmpfs of the pod at {}", point.display());
+    let message = format!("attach a tmpfs of the pod at {}", point.display());
     match std::fs::create_dir(point) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(told)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(message)(error)),
         _ => {}
     }
-    move_mount(mount, "", CWD, point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(failed(told))
+    move_mount(mount, "", CWD, point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(failed(message))
 }
 
 /// Takes away what [`clone_detached`] attached, if it did.

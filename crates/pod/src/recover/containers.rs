@@ -107,7 +107,7 @@ async fn restore(
         (ContainerPhase::Exited, _) => Ok(()),
         (ContainerPhase::Created, None) if record.refused.is_some() => Ok(()),
         (_, Some(holding)) => {
-            // Whoever handed it over died before its log's file system answered.
+            // The daemon that handed it over died before its log's file system answered.
             if holding.log.awaited {
                 offload::spawn(continue_log(Arc::downgrade(engine), Arc::clone(container)));
             }

@@ -111,7 +111,7 @@ impl Due {
     }
 }
 
-/// Whether a sample of this time is no older than `age`. One from the future is from before the wall clock was set back.
+/// Whether a sample of this time is at most as old as `age`. One from the future is from before the wall clock was set back.
 pub(super) fn is_younger(at: u64, age: u64, now: u64) -> bool {
     now.checked_sub(at).is_some_and(|passed| passed <= age)
 }

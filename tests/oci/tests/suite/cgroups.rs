@@ -133,9 +133,9 @@ fn manager_disabled(case: &Case) {
     bundle.without_namespace("cgroup");
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 9 } });
     let container = case.container(bundle);
-    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
     let call = |args: &[&str]| case.call(&[&["--cgroup-manager", "disabled"], args].concat());
-    call(&["create", "--bundle", &folder, &container.id]).ok();
+    call(&["create", "--bundle", &directory, &container.id]).ok();
     call(&["start", &container.id]).ok();
     let own = fs::read_to_string("/proc/self/cgroup").expect("ours");
     assert_eq!(container.line("/first"), own.trim());

@@ -189,9 +189,9 @@ fn working_directories(case: &Case) {
     let container = case.container(bundle);
     container.run().ok();
     let seen = |kind: &str| fs::read_to_string(format!("{path}/{kind}")).expect("it ran").trim().to_owned();
-    let folder = container.bundle.folder.to_str().expect("ASCII").to_owned();
-    assert_eq!(seen("createRuntime"), folder);
-    assert_eq!(seen("createContainer"), format!("{folder}/root"));
+    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    assert_eq!(seen("createRuntime"), directory);
+    assert_eq!(seen("createContainer"), format!("{directory}/root"));
     assert_eq!(seen("startContainer"), "/home/user");
 }
 

@@ -238,9 +238,9 @@ fn many_mounts(case: &Case) {
     for number in 0..MOUNTS {
         bundle.mount(&format!("/mnt/{number}"), "bind", source.to_str().expect("ASCII"), &["bind", "ro"]);
     }
-    let folder = bundle.folder.clone();
+    let directory = bundle.folder.clone();
     let container = case.container(bundle);
-    let bundle = folder.to_str().expect("ASCII");
+    let bundle = directory.to_str().expect("ASCII");
     let ran = case.call_from(r#"ulimit -Sn 256; exec "$@""#, &["run", "--bundle", bundle, &container.id]);
     assert_eq!(ran.ok(), format!("{MOUNTS}\n256\n"));
 }

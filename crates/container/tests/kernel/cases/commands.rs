@@ -32,7 +32,7 @@ fn not_executable(node: &Node) {
     let error = refused(node, &["/etc/passwd"]);
     assert_eq!(error.kind, ErrorKind::Command);
     assert!(error.message.starts_with("exec \"/etc/passwd\": permission denied"), "{error}");
-    assert!(refused(node, &["/etc"]).message.ends_with("it is a folder"));
+    assert!(refused(node, &["/etc"]).message.ends_with("it is a directory"));
 }
 
 fn not_a_program(node: &Node) {

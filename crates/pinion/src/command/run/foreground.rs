@@ -12,7 +12,7 @@ use crate::{
     session::{End, Session},
 };
 
-/// After this, the user is told that the container ignored the signal.
+/// After this, a message says that the container ignored the signal.
 const PATIENCE: Duration = Duration::from_secs(1);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
