@@ -136,6 +136,11 @@ impl Mounts {
         }
     }
 
+    /// Whether any is of directories or a device of the host, and was not handed over.
+    pub(crate) fn are_of_host(&self) -> bool {
+        self.0.iter().any(|mount| matches!(mount.kind, Kind::OfHost(..)))
+    }
+
     /// Whether any must be made in the caller, where that has the rights to.
     pub(crate) fn need_caller(&self, rights: bool) -> bool {
         let of_host = |mount: &Mount| rights && matches!(mount.kind, Kind::OfHost(..));

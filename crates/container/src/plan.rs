@@ -138,6 +138,11 @@ impl Plan {
         }
     }
 
+    /// Whether it mounts file systems of directories or devices of the host. That is done in the caller, and may wait for a disk.
+    pub fn mounts_file_systems_of_host(&self) -> bool {
+        self.mounts.are_of_host()
+    }
+
     /// What was clamped, in words for a log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

@@ -8,7 +8,7 @@
 use std::{fs, io, path::Path, time::Duration};
 
 use pod::{
-    ContainerState, ContainerStatus, Engine, SandboxStatus,
+    ContainerState, ContainerStatus, Engine, SandboxStatus, Users,
     annotation::{RELEASE_ENDED, REMOVE_ENDED, is_set},
 };
 
@@ -61,12 +61,7 @@ fn watch(state: &Shared, container: ContainerStatus) {
         } else if state.engine.sandbox(&container.sandbox).is_ok_and(|pod| !is_kubelets(&pod)) {
             let work = || {
                 let (engine, container) = (state.engine.clone(), container.clone());
-                async move {
-                    match has_others(&engine, &container) {
-                        true => Ok(()),
-                        false => engine.stop_sandbox(&container.sandbox).await,
-                    }
-                }
+                async move { release(&engine, &container).await }
             };
             until_done(&container.id, work).await;
         }
@@ -95,10 +90,19 @@ fn is_kubelets(pod: &SandboxStatus) -> bool {
     pod.config.labels.contains_key("io.kubernetes.pod.uid")
 }
 
-/// Whether containers that somebody else put into the same pod have not ended.
-fn has_others(engine: &Engine, container: &ContainerStatus) -> bool {
-    let is_other = |other: &ContainerStatus| other.sandbox == container.sandbox && other.id != container.id;
-    engine.containers().iter().any(|other| is_other(other) && other.state != ContainerState::Exited)
+/// Stops the pod of a container that ended, once others that were put into it have ended, too.
+async fn release(engine: &Engine, container: &ContainerStatus) -> Result<(), pod::Error> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    while !engine.stop_unused_sandbox(&container.sandbox, Users::Living).await? {
+        let is_user =
+            |other: &ContainerStatus| other.sandbox == container.sandbox && other.state != ContainerState::Exited;
+        match engine.containers().into_iter().find(is_user) {
+            // Whether it ended or was removed is looked at again.
+            Some(other) => drop(engine.wait(&other.id).await),
+            None => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    Ok(())
 }
 
 async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod::Error> {
@@ -108,14 +112,16 @@ async fn remove(engine: &Engine, container: &ContainerStatus) -> Result<(), pod:
     }
     engine.remove_container(&container.id).await?;
     match pod {
-        // Others may have put containers into it.
-        Some(pod) if !engine.containers().iter().any(|other| other.sandbox == pod.id) => remove_pod(engine, &pod).await,
-        _ => Ok(()),
+        Some(pod) => remove_pod(engine, &pod).await,
+        None => Ok(()),
     }
 }
 
+/// Not while others have containers in it.
 async fn remove_pod(engine: &Engine, pod: &SandboxStatus) -> Result<(), pod::Error> {
-    engine.stop_sandbox(&pod.id).await?;
+    if !engine.stop_unused_sandbox(&pod.id, Users::All).await? {
+        return Ok(());
+    }
     engine.remove_sandbox(&pod.id).await?;
     if let Some(directory) = pod.config.log_directory.clone() {
         report(&pod.id, on_its_disk(move || remove_logs(&directory)).await);

@@ -208,6 +208,7 @@ impl Monitor {
     pub(crate) fn disconnect(&mut self) {
         if let Some(link) = self.link.take() {
             self.epoll.forget(&link.connection);
+            self.unused_mounts.add(link.mounts.into_values().flatten().map(|(_, mount)| mount));
             for frame in link.queue {
                 if let Outgoing::Ready(frame) = frame {
                     self.terminals.release(frame.into_attachments());

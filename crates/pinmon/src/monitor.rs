@@ -20,7 +20,7 @@ use crate::{
     journals::Journals,
     programs::Programs,
     removal::Job,
-    request::Maker,
+    request::{Maker, UnusedMounts},
     terminal::Terminals,
     thaw::Thaws,
     timer::{Timer, Timers},
@@ -65,6 +65,7 @@ pub(crate) struct Monitor {
     pub(crate) removing: VecDeque<u64>,
     pub(crate) thaws: Thaws,
     pub(crate) kept: BTreeMap<String, Vec<OwnedFd>>,
+    pub(crate) unused_mounts: UnusedMounts,
     pub(crate) serials: u64,
     /// Another program is to take over.
     pub(crate) upgrade: Option<Pending>,
@@ -80,7 +81,8 @@ impl Monitor {
         self.epoll.watch(&self.listener, Token::Listener)?;
         self.epoll.watch(&self.signals, Token::Signals)?;
         while !self.over {
-            let is_idle = self.removing.is_empty() && !self.thaws.is_ready() && !self.reaping;
+            let is_idle =
+                self.removing.is_empty() && !self.thaws.is_ready() && !self.reaping && self.unused_mounts.is_empty();
             let most = if is_idle { self.timers.next() } else { Some(Duration::ZERO) };
             for happened in self.epoll.wait(most)? {
                 self.happened(happened);
@@ -93,6 +95,7 @@ impl Monitor {
             }
             self.remove_some();
             self.thaw_some();
+            self.unused_mounts.close_some();
             self.close_terminals();
             self.try_upgrade();
         }

@@ -22,6 +22,7 @@ mod upgrade;
 use monitor_api::{Attachments, Failure, FailureKind, Reply, Request};
 
 pub(crate) use make_namespaces::Maker;
+pub(crate) use mounts::UnusedMounts;
 
 use crate::{connection::Asked, monitor::Monitor};
 

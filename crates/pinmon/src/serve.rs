@@ -64,6 +64,7 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
         removing: VecDeque::new(),
         thaws: Thaws::default(),
         kept: BTreeMap::new(),
+        unused_mounts: Default::default(),
         serials: 0,
         reaping: false,
         over: false,

@@ -11,6 +11,7 @@ use std::{
 
 use monitor_api::{Attach, Attachments, Request, Role};
 use node::Node;
+use rustix::mount::OpenTreeFlags;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 /// What is asked of a monitor may take so long on a machine under load.
@@ -246,5 +247,55 @@ fn mounts_before_their_create() {
     let output = node.output("d");
     let failure = node.create_with("d", with_mounts, output).err().expect("its mounts are gone");
     assert!(failure.message.contains("a bind mount needs a source"), "{failure}");
+
+    // Where they have a source, too, it is not used in their place.
+    let (mut with_mounts, _) = spec(&node, "e");
+    with_mounts.mounts.iter_mut().for_each(|mount| mount.source = Some("/".into()));
+    let failure = node.refused_with_mounts("e", with_mounts, Some(2));
+    assert!(failure.message.contains("0 of 2 mounts are here"), "{failure}");
+    node.end();
+}
+
+/// Mounts that no container gets are closed, however many, and no more are taken than a container may have.
+#[test]
+fn mounts_without_a_create_are_bounded_and_closed() {
+    let mut node = Node::start();
+    let pid = node.monitor.as_raw_nonzero();
+    let open = || fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count();
+    let before = open();
+    let part = |first: u32, count: u32| {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = || rustix::mount::open_tree(rustix::fs::CWD, "/usr", flags).expect("open_tree");
+        (first..first + count).fold(Attachments::new(), |all, index| all.with(Role::Mount(index), mount()))
+    };
+    let mounts = || Request::Mounts { container: "c".into() };
+    let most = u32::try_from(monitor_api::MOUNTS_MAX).expect("few");
+    for first in (0..most).step_by(128) {
+        node.ask(mounts(), part(first, 128)).expect("taken");
+    }
+    assert!(open() >= before + most as usize);
+    let failure = node.ask(mounts(), part(most, 1)).map(|(reply, _)| reply).expect_err("one too many");
+    assert!(failure.message.contains("at most 4096"), "{failure}");
+    node.eventually("all are closed", |_| open() <= before);
+    node.ask(mounts(), part(0, 128)).expect("taken");
+    node.delete("c");
+    node.eventually("those of a deleted one are closed", |_| open() <= before);
+    node.end();
+}
+
+/// A file system of the host is mounted by the caller of the library, and may wait for a disk.
+#[test]
+fn no_file_system_of_the_host_is_mounted() {
+    let mut node = Node::start();
+    let mut spec = node.spec("c", &["true"]);
+    spec.mounts.push(oci::Mount {
+        destination: "/v".into(),
+        kind: Some("overlay".into()),
+        source: Some("overlay".into()),
+        options: vec!["lowerdir=/usr:/etc".into()],
+        ..oci::Mount::default()
+    });
+    let failure = node.refused_with_mounts("c", spec, None);
+    assert!(failure.message.contains("must be attached"), "{failure}");
     node.end();
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Config, ContainerConfig, ContainerStatus, Error, ExecOutput, ExecRequest, SandboxConfig, SandboxStatus, Session,
-    container, health, recover, sandbox,
+    Users, container, health, recover, sandbox,
 };
 
 pub(crate) use inner::{ContainerName, Inner, blocking, detached, name_of};
@@ -135,6 +135,15 @@ impl Engine {
     /// Every step that failed; call again.
     pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
         sandbox::stop::stop(&self.0, id).await
+    }
+
+    /// Stops a pod that no container uses, and returns whether it is stopped (an unknown one is). A container that is just being
+    /// made is waited for, and uses it.
+    ///
+    /// # Errors
+    /// As [`Engine::stop_sandbox`].
+    pub async fn stop_unused_sandbox(&self, id: &str, users: Users) -> Result<bool, Error> {
+        sandbox::stop::stop_unused(&self.0, id, users).await
     }
 
     /// Stops it and removes it with its containers. An unknown one succeeds.

@@ -80,11 +80,12 @@ pub use image::{
     OUTCOMES as IMAGE_OUTCOMES, Progress, Registries, Stage, Store, Transfers, Usage,
 };
 pub use monitor::{MONITOR_REQUESTS, MonitorFigures};
-pub use monitor_api::UserMappings;
+pub use monitor_api::{MOUNTS_MAX, UserMappings};
 pub use netns::PoolFigures;
 pub use network::{Config as NetworkConfig, Counters, Figures as NetworkFigures, PortMapping, Protocol};
 pub use oci;
 pub use pipe_holders::{Holder as PipeHolder, Rescue};
+pub use sandbox::stop::Users;
 pub use sandbox::{Dns, Name, PidMode, SandboxConfig, SandboxState, SandboxStatus, SharedMode};
 pub use session::{Ended, Session, SessionControl};
 pub use stats::{ContainerStats, Hold, HugePages, Mark, Occasional, Sampled, SandboxSample, SandboxStats};

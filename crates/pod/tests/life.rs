@@ -6,7 +6,8 @@ use std::{fs, time::Duration};
 
 use node::{container, end, eventually, exec, on_a_node, script, state};
 use pod::{
-    ContainerConfig, ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Volume,
+    ContainerConfig, ContainerState, ErrorKind, PidMode, Propagation, SandboxState, SharedMode, UserChoice, Users,
+    Volume,
 };
 
 #[test]
@@ -120,6 +121,41 @@ fn bind(inside: &str, host: &str) -> Volume {
         propagation: Propagation::Private,
         selinux_relabel: false,
     }
+}
+
+#[test]
+fn a_pod_is_stopped_for_want_of_users_only() {
+    on_a_node("a_pod_is_stopped_for_want_of_users_only", |node| async move {
+        let engine = node.open_with_image().await;
+        assert!(engine.stop_unused_sandbox("beef", Users::All).await.expect("unknown"), "nothing is there");
+        let pod = engine.run_sandbox(node.sandbox("a")).await.expect("run");
+        let id = node.run(&engine, &pod, script("one", "sleep 1000")).await;
+        for users in [Users::All, Users::Living] {
+            assert!(!engine.stop_unused_sandbox(&pod, users).await.expect("looked"), "{users:?}: it runs");
+        }
+        assert_eq!(state(&engine, &id), ContainerState::Running);
+        engine.stop_container(&id, Duration::ZERO).await.expect("stop");
+        assert!(!engine.stop_unused_sandbox(&pod, Users::All).await.expect("looked"), "it is there");
+        assert!(engine.stop_unused_sandbox(&pod, Users::Living).await.expect("stopped"));
+        assert_eq!(engine.sandbox(&pod).expect("its record").state, SandboxState::NotReady);
+
+        // One that is just being made uses it, or is refused: it is never ended with the pod.
+        for round in 0..20 {
+            let pod = engine.run_sandbox(node.sandbox(&format!("b{round}"))).await.expect("run");
+            let making = {
+                let (engine, pod) = (engine.clone(), pod.clone());
+                tokio::spawn(async move { engine.create_container(&pod, script("c", "sleep 1000")).await })
+            };
+            tokio::time::sleep(Duration::from_micros(100 * round)).await;
+            let stopped = engine.stop_unused_sandbox(&pod, Users::Living).await.expect("looked");
+            let made = making.await.expect("no panic");
+            assert_eq!(stopped, made.is_err(), "round {round}: {made:?}");
+            if let Ok(id) = made {
+                engine.start_container(&id).await.expect("it was left alone");
+            }
+        }
+        node.nothing_is_left(engine).await;
+    });
 }
 
 #[test]

@@ -189,6 +189,25 @@ fn a_container_that_ended_gives_back_its_port_and_address() {
         row("one").contains("Exited (137)") && !row("one").contains("8080") && row("two").contains("8080"),
         "{table}"
     );
+    // One that others share is kept for them, and no longer.
+    node.pinion(&["run", "-d", "--name", "first", "-p", "8082:80", "demo:1", "sleep", "1000"]).ok();
+    node.pinion(&["run", "-d", "--pod", "first", "--name", "second", "demo:1", "sleep", "1000"]).ok();
+    node.pinion(&["kill", "first"]).ok();
+    wait_until("it ended", || node.pinion(&["ps"]).ok().matches("first").count() < 2);
+    assert_eq!(node.pinion(&["exec", "second", "echo", "alive"]).ok(), "alive");
+    node.pinion(&["kill", "second"]).ok();
+    wait_until("the shared port is free", || {
+        node.pinion(&["run", "-d", "--name", "third", "-p", "8082:80", "demo:1", "sleep", "1000"]).code == Some(0)
+    });
+    for name in ["second", "first", "third"] {
+        node.pinion(&["rm", "-f", name]).ok();
+    }
+    // A container is removed without those that share its pod.
+    node.pinion(&["run", "-d", "--name", "owner", "demo:1", "sleep", "1000"]).ok();
+    node.pinion(&["run", "-d", "--pod", "owner", "--name", "guest", "demo:1", "sleep", "1000"]).ok();
+    node.pinion(&["rm", "-f", "guest"]).ok();
+    assert_eq!(node.pinion(&["exec", "owner", "echo", "alive"]).ok(), "alive");
+    node.pinion(&["rm", "-f", "owner"]).ok();
     let again = node.pinion(&["start", "one"]).error();
     assert!(again.contains("it ended; make another one"), "{again}");
     for name in ["one", "late", "two", "three"] {

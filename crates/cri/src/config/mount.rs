@@ -1,15 +1,13 @@
 use std::path::{Path, PathBuf};
 
 use cri_proto::v1;
-use pod::{DeviceMapping, ImageVolume, Propagation, Volume, oci};
+use pod::{DeviceMapping, ImageVolume, MOUNTS_MAX, Propagation, Volume, oci};
 
 use super::field;
 use crate::Failure;
 
 /// Most devices of one container.
 const MAX: usize = 4096;
-/// Most mounts of one container.
-const MOUNTS_MAX: usize = 4096;
 /// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
 const MAPPINGS_MAX: usize = 340;
 /// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r` before.

@@ -35,10 +35,10 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
     }
     let pod = lookup::pods(client).await?.into_iter().find(|pod| pod.id == container.pod_sandbox_id);
     client.runtime.remove_container(v1::RemoveContainerRequest { container_id: container.id }).await?;
-    match pod.filter(|pod| pod.annotations.contains_key(OWN_POD)) {
-        Some(pod) => remove_pod(client, &pod.id).await,
-        None => Ok(()),
-    }
+    let Some(pod) = pod.filter(|pod| pod.annotations.contains_key(OWN_POD)) else { return Ok(()) };
+    // Others may have put containers into it: it goes with the last one.
+    let is_used = lookup::containers(client).await?.iter().any(|other| other.pod_sandbox_id == pod.id);
+    if is_used { Ok(()) } else { remove_pod(client, &pod.id).await }
 }
 
 /// Removes a pod, and the folder of logs if `pinion run` made it (the annotation says which).

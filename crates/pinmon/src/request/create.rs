@@ -61,6 +61,10 @@ impl Monitor {
             spec.has_namespace(NamespaceType::User) || inputs.namespaces.contains_key(&NamespaceType::User);
         let hooks_time = hooks::time_inside(&spec);
         let plan = Plan::new(&spec, inputs).map_err(|e| of_container(&what, &e))?;
+        if plan.mounts_file_systems_of_host() {
+            // That would wait for their disks, here.
+            return Err(invalid(format!("{what}: mounts of the host's directories or devices must be attached")));
+        }
         let child = Child {
             id,
             sandbox,

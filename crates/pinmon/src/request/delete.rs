@@ -1,4 +1,4 @@
-use monitor_api::{Attachments, Reply};
+use monitor_api::Reply;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::Answer;
@@ -7,7 +7,7 @@ use crate::{connection::Asked, monitor::Monitor};
 impl Monitor {
     /// Removes group and record of a container that ended; a living one is killed first. Answered when it is gone.
     pub(super) fn delete(&mut self, asked: Asked, id: &str) -> Answer {
-        drop(self.with_mounts(id, Attachments::new()));
+        self.forget_mounts(id);
         let Some(serial) = self.find(id) else {
             self.journals.forget(id);
             return Ok(Some(Reply::Done));

@@ -103,6 +103,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
         removing: VecDeque::new(),
         thaws: Thaws::default(),
         kept: BTreeMap::new(),
+        unused_mounts: Default::default(),
         serials: state.serials,
         reaping: false,
         over: false,

@@ -37,6 +37,7 @@ impl Monitor {
             _ if self.link.as_ref().is_some_and(|link| !link.mounts.is_empty()) => {
                 Some("mounts of a container wait for its creation".to_owned())
             }
+            _ if !self.unused_mounts.is_empty() => Some("mounts are being closed".to_owned()),
             _ if self.link.as_ref().is_some_and(|link| !link.is_flushed()) => {
                 Some("the daemon does not read its answers".to_owned())
             }

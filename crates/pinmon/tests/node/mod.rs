@@ -305,6 +305,20 @@ impl Node {
         })
     }
 
+    /// Sends a `Create` with these descriptors, and says how many mounts were sent.
+    pub fn refused_with_mounts(&mut self, id: &str, spec: oci::Spec, mounts: Option<usize>) -> Failure {
+        let create = Create {
+            container: id.into(),
+            sandbox: "pod".into(),
+            spec,
+            log: LogOptions::default(),
+            bundle: String::new(),
+            mounts,
+        };
+        let attachments = self.output(id).with(Role::Rootfs, self.rootfs());
+        self.ask(Request::Create(Box::new(create)), attachments).map(|(reply, _)| reply).expect_err("refused")
+    }
+
     pub fn create(&mut self, id: &str, args: &[&str]) -> Held {
         let (spec, output) = (self.spec(id, args), self.output(id));
         self.create_with(id, spec, output).expect("create")

@@ -1,6 +1,6 @@
 //! Streams of a container's first process: its output from now on, its input.
 
-use std::{os::unix::net::UnixStream, sync::Arc};
+use std::{os::unix::net::UnixStream, sync::Arc, time::Instant};
 
 use monitor_api::{Attachments, Role};
 
@@ -40,7 +40,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
             let directory = engine.records.folder(Kind::Container, container.id());
-            let pipe = stdio::open_stdin(&directory, &container.pipe_calls).await.map_err(named)?;
+            let pipe = stdio::open_stdin(&directory, &container.pipe_calls, Instant::now()).await.map_err(named)?;
             pipe.map(Input::pipe).transpose()?
         }
     };

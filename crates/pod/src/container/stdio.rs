@@ -7,7 +7,7 @@
 //! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
 //! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc, time::Instant};
 
 use monitor_api::{Attachments, Role};
 use rustix::{
@@ -61,8 +61,14 @@ impl Stdio {
         Ok(stdio)
     }
 
-    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost.
-    pub(crate) async fn again(directory: &Path, config: &ContainerConfig, calls: &Arc<PipeCalls>) -> Attachments {
+    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost. A FIFO that is not locked is
+    /// waited for until then.
+    pub(crate) async fn again(
+        directory: &Path,
+        config: &ContainerConfig,
+        calls: &Arc<PipeCalls>,
+        until: Instant,
+    ) -> Attachments {
         let mut files = Attachments::new();
         if config.tty {
             return files;
@@ -75,13 +81,13 @@ impl Stdio {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 opened => opened.map(Some).map_err(failed("open a FIFO")),
             };
-            match calls.open(&path, open).await {
+            match calls.open(&path, until, open).await {
                 Ok(pipe) => pipe.and_then(SharedPipe::into_file).into_iter().for_each(|file| files.push(monitor, file)),
                 Err(error) => tracing::warn!("{}: its output is lost: {error}", path.display()),
             }
         }
         if config.stdin && !config.stdin_once {
-            let pipe = open_stdin(directory, calls).await;
+            let pipe = open_stdin(directory, calls, until).await;
             pipe.ok()
                 .flatten()
                 .and_then(SharedPipe::into_file)
@@ -99,9 +105,13 @@ impl Stdio {
 }
 
 /// A client's write end of a container's input. Fails when nobody reads any more.
-pub(crate) async fn open_stdin(directory: &Path, calls: &Arc<PipeCalls>) -> Result<Option<SharedPipe>, Error> {
+pub(crate) async fn open_stdin(
+    directory: &Path,
+    calls: &Arc<PipeCalls>,
+    until: Instant,
+) -> Result<Option<SharedPipe>, Error> {
     let open = |path: &Path| open(path, OFlags::WRONLY | OFlags::NONBLOCK).map(Some);
-    calls.open(&directory.join(STDIN), open).await
+    calls.open(&directory.join(STDIN), until, open).await
 }
 
 fn make_fifo(path: &Path) -> Result<(), Error> {

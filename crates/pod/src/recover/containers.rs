@@ -11,7 +11,7 @@
 use std::{
     io,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use monitor_api::{HeldHooks, Holding, HoldingState, LogOptions, Role};
@@ -35,12 +35,16 @@ use crate::{
     state::{Kind, Loaded},
 };
 
+/// How long the start waits in all for FIFOs that nobody keeps locked and that are not open after two seconds.
+const SLOW: Duration = Duration::from_secs(10);
+
 /// What is on record of all containers.
 pub(super) type Records = Vec<Loaded<ContainerMetadata, ContainerRecord>>;
 
 /// Those that were not made yet are taken back by tasks of their own.
 pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inventory) -> Vec<JoinHandle<()>> {
     let mut begun = Vec::new();
+    let slow_until = Instant::now() + SLOW;
     for Loaded { id, metadata, status } in loaded {
         let held = found.objects.remove(&id);
         let (metadata, record) = match (metadata, status) {
@@ -63,7 +67,7 @@ pub(super) async fn load(engine: &Arc<Inner>, loaded: Records, found: &mut Inven
             // Its record was written by a daemon that kept this in the specification alone.
             container.find_user(&engine.records);
         }
-        match restore(engine, &container, held).await {
+        match restore(engine, &container, held, slow_until).await {
             Ok(task) => begun.extend(task),
             Err(error) => tracing::warn!("restore container {id}: {error}"),
         }
@@ -87,6 +91,7 @@ async fn restore(
     engine: &Arc<Inner>,
     container: &Arc<Container>,
     holding: Option<Holding>,
+    slow_until: Instant,
 ) -> Result<Option<JoinHandle<()>>, Error> {
     let record = container.record();
     if holding.is_some()
@@ -113,7 +118,7 @@ async fn restore(
             }
             as_held(engine, container, holding)
         }
-        (_, None) => alone(engine, container).await,
+        (_, None) => alone(engine, container, slow_until).await,
     };
     restored.map(|()| None)
 }
@@ -229,7 +234,7 @@ async fn log_again(engine: &Inner, container: &Arc<Container>) -> Result<Option<
 
 /// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a container
 /// ran whose status still says that it was to be started.
-async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Error> {
+async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
     let Some(pidfd) = find_running(&record).await? else {
         // Nobody is left who starts it and would say first how that went.
@@ -250,7 +255,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>) -> Result<(), Er
         stale
     });
     let folder = engine.records.folder(Kind::Container, container.id());
-    let mut files = stdio::Stdio::again(&folder, container.config(), &container.pipe_calls).await;
+    let mut files = stdio::Stdio::again(&folder, container.config(), &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     let mut continues_later = false;

@@ -5,7 +5,13 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 
 use super::{Sandbox, SandboxPhase, teardown::release};
-use crate::{Error, ErrorKind, container, engine::Inner, joined::Operation, lanes::patiently};
+use crate::{
+    Error, ErrorKind,
+    container::{self, ContainerPhase},
+    engine::Inner,
+    joined::Operation,
+    lanes::patiently,
+};
 
 /// Stops it; one that is stopped or unknown succeeds. Who asks again joins. One that is only just being made is taken back:
 /// a plugin of the network that runs for it is ended.
@@ -20,6 +26,32 @@ pub(crate) async fn stop(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
         || async move { begin(&engine, &sandbox).await }
     };
     engine.joined.join(Operation::StopSandbox, sandbox.id(), work).await
+}
+
+/// Containers that use a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// All that are in it.
+    All,
+    /// Those that have not ended.
+    Living,
+}
+
+/// Stops a pod that no container uses, and returns whether it is stopped. It is decided while nothing can be made in the pod: a
+/// container that is just being made is waited for, and uses it.
+pub(crate) async fn stop_unused(engine: &Arc<Inner>, id: &str, users: Users) -> Result<bool, Error> {
+    let sandbox = match engine.sandbox(id) {
+        Ok(sandbox) => sandbox,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let gate = patiently(sandbox.gate.write(), || doing(engine, &sandbox)).await;
+    let _alone = gate.map_err(|e| e.during(format_args!("stop pod {}", sandbox.id())))?;
+    let uses = |phase: ContainerPhase| users == Users::All || phase != ContainerPhase::Exited;
+    if engine.containers_of(sandbox.id()).iter().any(|container| uses(container.record().phase)) {
+        return Ok(false);
+    }
+    stop_locked(engine, &sandbox).await.map(|()| true)
 }
 
 async fn begin(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {

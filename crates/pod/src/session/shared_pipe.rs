@@ -40,8 +40,6 @@ const BLOCKED: Duration = Duration::from_millis(100);
 const BLOCKED_MAX: usize = 8;
 /// How long an open of a FIFO is waited for before it is looked who keeps it locked.
 const OPEN: Duration = Duration::from_secs(2);
-/// How long an open of a FIFO is waited for that nobody keeps locked.
-const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// Calls on the pipes of one container that did not return yet.
 #[derive(Default)]
@@ -90,11 +88,12 @@ impl PipeCalls {
         )))
     }
 
-    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after [`OPEN`] where one of
-    /// them keeps it locked, else after [`OPEN_MAX`]: a machine that is slow loses no output.
+    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after [`OPEN`]; where none
+    /// of them keeps it locked, not before `until`: on a slow machine no output is lost.
     pub(crate) async fn open(
         self: &Arc<Self>,
         fifo: &Path,
+        until: Instant,
         open: impl FnOnce(&Path) -> Result<Option<OwnedFd>, Error> + Send + 'static,
     ) -> Result<Option<SharedPipe>, Error> {
         let (calls, path) = (Arc::clone(self), fifo.to_owned());
@@ -119,11 +118,9 @@ impl PipeCalls {
                     }
                 }
             }
-            if begin.elapsed() >= OPEN_MAX {
-                return Err(Error::state(format!(
-                    "open a FIFO: no answer from the kernel for {} s",
-                    OPEN_MAX.as_secs()
-                )));
+            if Instant::now() >= until {
+                let waited = begin.elapsed().as_secs();
+                return Err(Error::state(format!("open a FIFO: no answer from the kernel for {waited} s")));
             }
         }
     }
