@@ -12,6 +12,7 @@ use syscall::signal_fd::SignalFd;
 
 use crate::{
     child::Child,
+    clock,
     command::Command,
     connection::Link,
     epoll::{Epoll, Happened},
@@ -26,7 +27,7 @@ use crate::{
     timer::{Timer, Timers},
     token::Token,
     upgrade::Pending,
-    writers::Writers,
+    writers::{FAREWELL, Writers},
 };
 
 /// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event again.
@@ -100,8 +101,9 @@ impl Monitor {
             self.try_upgrade();
         }
         self.flush();
+        self.finish_orphans()?;
         self.kill_writers();
-        self.writers.orphans.clear();
+        self.forget_orphans();
         self.close_terminals();
         Ok(())
     }
@@ -115,6 +117,26 @@ impl Monitor {
     /// The container of this id.
     pub(crate) fn find(&self, id: &str) -> Option<u64> {
         self.containers.iter().find(|(_, child)| child.id == id).map(|(serial, _)| *serial)
+    }
+
+    /// Serves log writers only, until the output of deleted containers is in their logs or [`FAREWELL`] is over.
+    fn finish_orphans(&mut self) -> io::Result<()> {
+        let until = clock::monotonic() + FAREWELL;
+        while !self.writers.orphans.is_empty() {
+            let left = until.saturating_sub(clock::monotonic());
+            if left.is_zero() {
+                break;
+            }
+            for happened in self.epoll.wait(Some(left))? {
+                if matches!(happened.token, Token::Signals | Token::Writer(_) | Token::Alarm(_)) {
+                    self.happened(happened);
+                }
+            }
+            if self.reaping {
+                self.reap();
+            }
+        }
+        Ok(())
     }
 
     fn happened(&mut self, happened: Happened) {

@@ -20,6 +20,7 @@ use rustix::{
     process::getpid,
 };
 use syscall::{clone::Clone3, shared_word::SharedWord};
+pub(crate) use upkeep::FAREWELL;
 
 use crate::{
     child::Child,

@@ -9,7 +9,7 @@ use std::{
     fs::{self, File},
     io::Read,
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -145,9 +145,10 @@ fn children(node: &Node) -> impl Iterator<Item = String> {
     list.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Whether it waits in the kernel, uninterruptibly (state D).
-fn is_in_kernel(pid: String) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| text.contains("State:\tD"))
+/// Whether the process has a file below this directory open.
+fn has_open(pid: &str, below: &Path) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.starts_with(below))
 }
 
 /// A log that hangs: what waits for it is answered by this program or by the next.
@@ -178,12 +179,13 @@ fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
     assert_eq!(node.wait("ended").signal, Some(9));
     let waited = upgraded.elapsed();
     assert!(waited > Duration::from_secs(1), "its output had no time in the new program: {waited:?}");
+    let logs = disk.path();
+    assert!(children(&node).any(|pid| has_open(&pid, &logs)));
     disk.thaw();
     for id in ["reopened", "ended"] {
         node.delete(id);
     }
-    // Their logs are closed: a writer that waits for the disk ends later than its monitor, and leaves its journal.
-    node.eventually("no log writer waits for the disk", |node| !children(node).any(is_in_kernel));
+    node.eventually("no log writer has a log open", |node| !children(node).any(|pid| has_open(&pid, &logs)));
     fs::write(node.state.path().join("pinmon.log"), "").expect("emptied");
     node.end();
 }

@@ -21,8 +21,9 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(30);
 /// Most outputs that outlive their containers.
 const ORPHANS_MAX: usize = 64;
-/// How long killed writers are waited for: one whose file system hangs takes longer than anybody waits.
-const FAREWELL: Duration = Duration::from_millis(250);
+/// How long writers may take to finish before they are killed, and how long killed ones are waited for: one whose file system
+/// hangs takes longer than anybody waits.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(250);
 
 impl Monitor {
     /// A child was reaped; whether it was a writer. What was on its way is brought home by the next one.
@@ -106,6 +107,15 @@ impl Monitor {
         self.look_after_writers_later();
         for asked in asked {
             self.reply(asked, Ok((monitor_api::Reply::Done, monitor_api::Attachments::new())));
+        }
+    }
+
+    /// What deleted containers wrote and no writer moved in time is given up.
+    pub(crate) fn forget_orphans(&mut self) {
+        for (id, output) in std::mem::take(&mut self.writers.orphans).into_values() {
+            eprintln!("pinmon: output of container {id}, which was deleted, is given up: the monitor ends");
+            self.journals.recovered(&id, output.recover, false);
+            self.journals.forget(&id);
         }
     }
 
