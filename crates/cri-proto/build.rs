@@ -27,12 +27,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let compile = |proto| protox::compile([PathBuf::from(proto)], ["proto"]);
     tonic_prost_build::configure().build_client(true).build_server(true).compile_fds(compile(PINION)?)?;
     tonic_prost_build::configure().build_client(true).build_server(false).compile_fds(compile(CRI)?)?;
-    let folder = PathBuf::from(std::env::var("OUT_DIR")?).join("server");
-    std::fs::create_dir_all(&folder)?;
+    let directory = PathBuf::from(std::env::var("OUT_DIR")?).join("server");
+    std::fs::create_dir_all(&directory)?;
     let mut server = tonic_prost_build::configure()
         .build_client(false)
         .build_server(true)
-        .out_dir(folder)
+        .out_dir(directory)
         .extern_path(".runtime.v1", "crate::v1");
     for message in ENCODED {
         server = server.extern_path(format!(".runtime.v1.{message}"), format!("crate::encoded::{message}"));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes src/syscalls.txt: the number of every system call on x86_64, i386, x32, aarch64 and 32-bit ARM ("-": it has none
 # there), from an x86_64 machine's kernel headers (linux-libc-dev), those of ARM (linux-libc-dev-armhf-cross, or another
-# folder in ARM_HEADERS) and the calls that are newer than those of Debian 12. Needs cpp, awk.
+# directory in ARM_HEADERS) and the calls that are newer than those of Debian 12. Needs cpp, awk.
 set -eu
 cd "$(dirname "$0")"
 arm=${ARM_HEADERS:-/usr/arm-linux-gnueabihf/include}

@@ -1,4 +1,5 @@
-//! Classic BPF as seccomp(2) takes it: the kernel's check (`seccomp_check_filter`, `bpf_check_classic`) and its meaning.
+//! Classic BPF as seccomp(2) takes it: the kernel's check (`seccomp_check_filter`, `bpf_check_classic`) and its
+//! meaning.
 
 /// One `struct sock_filter`.
 #[derive(Clone, Copy, Debug)]

@@ -87,8 +87,8 @@ impl Choices<'_> {
     }
 }
 
-/// A profile, as JSON or as a stream of choices: an error or a filter that the kernel takes and that agrees with a plain
-/// reading of the profile.
+/// A profile, as JSON or as a stream of choices: an error or a filter that the kernel takes and that agrees with a
+/// plain reading of the profile.
 pub fn seccomp(data: &[u8]) {
     let profile = match serde_json::from_slice::<Seccomp>(data) {
         Ok(profile) => profile,

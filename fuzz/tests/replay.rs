@@ -49,11 +49,11 @@ impl Chance {
 }
 
 fn replay(target: &str, body: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
-    let mut paths: Vec<_> = fs::read_dir(&folder).expect("seeds").flatten().map(|entry| entry.path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    let mut paths: Vec<_> = fs::read_dir(&directory).expect("seeds").flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).expect("a seed")).collect();
-    assert!(seeds.len() >= 3, "{} has {} seeds", folder.display(), seeds.len());
+    assert!(seeds.len() >= 3, "{} has {} seeds", directory.display(), seeds.len());
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
     for seed in &seeds {
         body(seed);

@@ -31,10 +31,10 @@ def by_digest():
     return Image([Layer().file("test-image-digest", "")], Cmd=["/test-image-digest"])
 
 
-def every(folder):
+def every(directory):
     """(repository, tags, image) of each."""
-    base, pause = busybox(CACHE / "deb"), Layer().copy(compiled(folder, "pause", PAUSE), "pause")
-    setuid = Layer().copy(compiled(folder, "nnp", NONEWPRIVS), "nnp", 0o4755)
+    base, pause = busybox(CACHE / "deb"), Layer().copy(compiled(directory, "pause", PAUSE), "pause")
+    setuid = Layer().copy(compiled(directory, "nnp", NONEWPRIVS), "nnp", 0o4755)
 
     def shell(*layers, **config):
         return Image([base, *layers], Cmd=["sh"], **config)
@@ -78,9 +78,9 @@ def fetch():
     packages_unpacked(CACHE / "deb", "nginx")
 
 
-def push(host, folder):
+def push(host, directory):
     """Makes and pushes all of them."""
-    for repository, tags, image in every(Path(folder)):
+    for repository, tags, image in every(Path(directory)):
         image.push(host, repository, *tags)
 
 

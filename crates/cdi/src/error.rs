@@ -17,7 +17,7 @@ pub enum Error {
         /// Where it was looked for, and what may be the reason.
         why: String,
     },
-    /// Several files of one folder have it.
+    /// Several files of one directory have it.
     #[error("CDI device {name} is described twice, in {}; remove it from one of them", files.join(" and "))]
     Conflict {
         /// Its full name.

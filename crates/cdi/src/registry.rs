@@ -1,4 +1,4 @@
-//! All files of all folders, and who wins where two describe one device.
+//! All files of all directories, and who wins where two describe one device.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,7 +12,7 @@ use crate::{
     spec::Spec,
 };
 
-/// Most files of one folder.
+/// Most files of one directory.
 const MOST: usize = 4096;
 
 /// See the module and the crate.
@@ -32,7 +32,7 @@ struct Known {
     places: Vec<PathBuf>,
     files: HashMap<PathBuf, Read>,
     /// What could not be listed.
-    folders: BTreeMap<PathBuf, String>,
+    directories: BTreeMap<PathBuf, String>,
     devices: BTreeMap<Name, Found>,
 }
 
@@ -43,14 +43,14 @@ enum Found {
 }
 
 impl Registry {
-    /// Of these folders, the one with the highest priority last. None of them has to be there. Reads nothing yet.
-    pub fn new(folders: Vec<PathBuf>) -> Self {
-        Self(Mutex::new(Known { places: folders, ..Known::default() }))
+    /// Of these directories, the one with the highest priority last. None of them has to be there. Reads nothing yet.
+    pub fn new(directories: Vec<PathBuf>) -> Self {
+        Self(Mutex::new(Known { places: directories, ..Known::default() }))
     }
 
-    /// Other folders from now on.
-    pub fn set_folders(&self, folders: Vec<PathBuf>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).places = folders;
+    /// Other directories from now on.
+    pub fn set_directories(&self, directories: Vec<PathBuf>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).places = directories;
     }
 
     /// By the files as they are now.
@@ -63,7 +63,8 @@ impl Registry {
     /// What containers with these devices get, by the files as they are now. Blocks.
     ///
     /// # Errors
-    /// The first device that is not known or in conflict. A broken file is named only where the device may have been in it.
+    /// The first device that is not known or in conflict. A broken file is named only where the device may have been in
+    /// it.
     pub fn resolve(&self, names: &[Name]) -> Result<Edits, Error> {
         let known = self.now();
         let mut edits = Edits::default();
@@ -93,12 +94,12 @@ impl Registry {
         once.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// Files and folders that cannot be read, and why; devices in conflict.
+    /// Files and directories that cannot be read, and why; devices in conflict.
     pub fn problems(&self) -> BTreeMap<String, String> {
         let known = self.now();
         let mut problems = BTreeMap::new();
-        for (folder, why) in &known.folders {
-            problems.insert(folder.display().to_string(), why.clone());
+        for (directory, why) in &known.directories {
+            problems.insert(directory.display().to_string(), why.clone());
         }
         for (path, file) in &known.files {
             if let Err(why) = &file.spec {
@@ -117,10 +118,10 @@ impl Registry {
 
 impl Known {
     fn why(&self, name: &Name) -> String {
-        let folders: Vec<String> = self.places.iter().map(|folder| folder.display().to_string()).collect();
+        let directories: Vec<String> = self.places.iter().map(|directory| directory.display().to_string()).collect();
         let mut why = match self.devices.keys().find(|other| other.kind() == name.kind()) {
-            Some(_) => format!("of {} there are others in {}", name.kind(), folders.join(", ")),
-            None => format!("no file in {} is of kind {}", folders.join(", "), name.kind()),
+            Some(_) => format!("of {} there are others in {}", name.kind(), directories.join(", ")),
+            None => format!("no file in {} is of kind {}", directories.join(", "), name.kind()),
         };
         let mut broken: Vec<_> =
             self.files.iter().filter_map(|(path, file)| Some((path, file.spec.as_ref().err()?))).collect();
@@ -134,17 +135,17 @@ impl Known {
     /// Reads what changed, and decides again who has what if anything did.
     fn refresh(&mut self) {
         let mut there: Vec<(PathBuf, usize)> = Vec::new();
-        let mut folders = BTreeMap::new();
-        for (priority, folder) in self.places.iter().enumerate() {
-            match list(folder) {
+        let mut directories = BTreeMap::new();
+        for (priority, directory) in self.places.iter().enumerate() {
+            match list(directory) {
                 Ok(files) => there.extend(files.into_iter().map(|file| (file, priority))),
-                Err(why) => drop(folders.insert(folder.clone(), why)),
+                Err(why) => drop(directories.insert(directory.clone(), why)),
             }
         }
         let before = self.files.len();
         self.files.retain(|path, _| there.iter().any(|(file, _)| file == path));
         let mut changed = self.files.len() != before;
-        self.folders = folders;
+        self.directories = directories;
         for (path, _) in &there {
             // Looked at before it is read: what changes in between is seen by the next look.
             let mark = Mark::of(path);
@@ -161,8 +162,8 @@ impl Known {
 }
 
 /// `.json` and `.yaml`, sorted.
-fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = match std::fs::read_dir(folder) {
+fn list(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error.to_string()),
@@ -182,7 +183,7 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// A later folder hides an earlier one; two files of one folder hide each other.
+/// A later directory hides an earlier one; two files of one directory hide each other.
 fn decide(files: &HashMap<PathBuf, Read>, there: &[(PathBuf, usize)]) -> BTreeMap<Name, Found> {
     let mut devices: BTreeMap<Name, Found> = BTreeMap::new();
     for (path, priority) in there {

@@ -1,5 +1,5 @@
-//! A file's content, as it is written. Unknown fields are refused, as the specification asks: an edit that is not understood
-//! must not be left out in silence.
+//! A file's content, as it is written. Unknown fields are refused, as the specification asks: an edit that is not
+//! understood must not be left out in silence.
 
 use std::collections::BTreeMap;
 

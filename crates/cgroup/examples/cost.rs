@@ -1,4 +1,5 @@
-//! What a group costs on this machine: medians over 200 rounds, µs. `cargo run --release -p cgroup --example cost`, as root.
+//! What a group costs on this machine: medians over 200 rounds, µs. `cargo run --release -p cgroup --example cost`, as
+//! root.
 
 use std::time::Instant;
 

@@ -55,7 +55,8 @@ impl Limits {
 }
 
 impl Group {
-    /// Changes the limits of a group in use; what `limits` does not set stays as it is. systemd is told of those of a unit.
+    /// Changes the limits of a group in use; what `limits` does not set stays as it is. systemd is told of those of a
+    /// unit.
     pub fn update(&self, limits: &Limits) -> Result<(), Error> {
         self.check_update(limits)?;
         if let Some(unit) = &self.unit {
@@ -93,8 +94,8 @@ impl Group {
             (None, None) => Err(self.unavailable("devices", Controller::Devices)),
         };
         match done {
-            // Without the machine's root nobody can restrict devices, nor make their nodes: what can be opened is what the
-            // user may open anyway.
+            // Without the machine's root nobody can restrict devices, nor make their nodes: what can be opened is what
+            // the user may open anyway.
             Err(_) if !ownership::is_machine_root() => Ok(()),
             done => done,
         }

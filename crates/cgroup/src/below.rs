@@ -3,12 +3,12 @@
 use crate::{Error, Group, GroupPath, Hierarchies, tree::Tree};
 
 impl Group {
-    /// This group for a process that joins a group below it: `path` in every tree, or only in that of `controller` (`memory`,
-    /// `name=systemd`, of v2 any that the tree has), in which case it stays this group in the others.
+    /// This group for a process that joins a group below it: `path` in every tree, or only in that of `controller`
+    /// (`memory`, `name=systemd`, of v2 any that the tree has), in which case it stays this group in the others.
     ///
     /// # Errors
-    /// There is no such controller; the path is not acceptable, differs from that of another controller of the same tree, or
-    /// does not exist.
+    /// There is no such controller; the path is not acceptable, differs from that of another controller of the same
+    /// tree, or does not exist.
     pub fn below(self, controller: Option<&str>, path: &str) -> Result<Self, Error> {
         let joined = format!("{}/{}", self.path.as_str(), path.trim_matches('/'));
         let joined = GroupPath::parse(&joined)?;

@@ -144,7 +144,8 @@ fn blkio(limits: &Limits) -> Vec<Setting> {
 fn hugetlb(limits: &Limits) -> Vec<Setting> {
     let pair = |(size, bytes): &(String, u64)| {
         let usage = Setting::new("hugepageLimits", format!("hugetlb.{size}.limit_in_bytes"), bytes);
-        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do without.
+        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do
+        // without.
         let usage = if *bytes == 0 { usage.optional() } else { usage };
         let reserved = Setting::new("hugepageLimits", format!("hugetlb.{size}.rsvd.limit_in_bytes"), bytes);
         [usage, reserved.optional()]

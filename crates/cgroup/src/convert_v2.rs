@@ -18,9 +18,9 @@ fn word(bound: Bound) -> String {
     }
 }
 
-/// `cpu.shares` (2 to 262144, 1024 where unset) as `cpu.weight` (1 to 10000, 100 where unset): a curve through both ends
-/// and the two defaults, quadratic in the logarithms. The linear one of old made 1024 shares a weight of 39, so that a
-/// container of one CPU's request lost against any process without a group.
+/// `cpu.shares` (2 to 262144, 1024 where unset) as `cpu.weight` (1 to 10000, 100 where unset): a curve through both
+/// ends and the two defaults, quadratic in the logarithms. The linear one of old made 1024 shares a weight of 39, so
+/// that a container of one CPU's request lost against any process without a group.
 pub(crate) fn weight_of_shares(shares: u64) -> u64 {
     match shares {
         0..=2 => 1,
@@ -153,7 +153,8 @@ fn io(limits: &Limits) -> Vec<Setting> {
 fn hugetlb(limits: &Limits) -> Vec<Setting> {
     let pair = |(size, bytes): &(String, u64)| {
         let usage = Setting::new("hugepageLimits", format!("hugetlb.{size}.max"), bytes);
-        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do without.
+        // Kubelet forbids every size of huge page that it was not asked for: a machine that does not count them may do
+        // without.
         let usage = if *bytes == 0 { usage.optional() } else { usage };
         [usage, Setting::new("hugepageLimits", format!("hugetlb.{size}.rsvd.max"), bytes).optional()]
     };

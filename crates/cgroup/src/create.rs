@@ -24,8 +24,8 @@ impl Group {
         make_everywhere(trees, path, limits, clear, Extent::Useful)
     }
 
-    /// A group that systemd made with this process in it: what systemd does not make (v1 trees it does not use, controllers
-    /// it does not know) is made here, and the process put there too.
+    /// A group that systemd made with this process in it: what systemd does not make (v1 trees it does not use,
+    /// controllers it does not know) is made here, and the process put there too.
     pub(crate) fn adopt(trees: &Hierarchies, path: &GroupPath, limits: &Limits, pid: i32) -> Result<Self, Error> {
         let group = make_everywhere(trees, path, limits, |_, _| Ok(true), Extent::Needed)?;
         for tree in group.trees.trees().filter(|tree| !tree.v2) {
@@ -36,10 +36,11 @@ impl Group {
     }
 }
 
-/// In every tree that this user may write; in none on failure. `present` says whether a group that is there already is kept.
+/// In every tree that this user may write; in none on failure. `present` says whether a group that is there already is
+/// kept.
 ///
-/// A user who is not the machine's root has the trees only that somebody delegated to them. A container without limits can
-/// do without; one with a limit that needs another tree is refused.
+/// A user who is not the machine's root has the trees only that somebody delegated to them. A container without limits
+/// can do without; one with a limit that needs another tree is refused.
 fn make_everywhere(
     trees: &Hierarchies,
     path: &GroupPath,

@@ -17,8 +17,8 @@ pub(crate) enum Extent {
     Needed,
 }
 
-/// Enables what the group needs. Where the v2 tree has the controllers, all that are of use, because stats need them too;
-/// beside v1 trees only what the limits ask for and v1 does not have.
+/// Enables what the group needs. Where the v2 tree has the controllers, all that are of use, because stats need them
+/// too; beside v1 trees only what the limits ask for and v1 does not have.
 pub(crate) fn enable(
     trees: &Hierarchies,
     tree: &Tree,

@@ -3,8 +3,8 @@
 use crate::{Group, controller::Controller, tree::Tree};
 
 impl Group {
-    /// The text of a file, such as `memory` and `memory.failcnt`: of the tree that has this controller (v1's name). `None`
-    /// where there is no such tree or file.
+    /// The text of a file, such as `memory` and `memory.failcnt`: of the tree that has this controller (v1's name).
+    /// `None` where there is no such tree or file.
     pub fn figures(&self, controller: &str, file: &str) -> Option<String> {
         let tree = self.tree_of(controller)?;
         tree.try_read(&self.file(tree, file)).ok()

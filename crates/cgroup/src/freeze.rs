@@ -30,8 +30,8 @@ impl Group {
         }
     }
 
-    /// Stops every process of the group and below; blocks until all have stopped. One that cannot stop (uninterruptible in
-    /// the kernel) makes it thaw them again and fail after 5 s.
+    /// Stops every process of the group and below; blocks until all have stopped. One that cannot stop (uninterruptible
+    /// in the kernel) makes it thaw them again and fail after 5 s.
     pub fn freeze(&self) -> Result<(), Error> {
         let freezer = self.begin_freeze()?;
         let mut wait = Wait::new(self, FREEZE_SECONDS);

@@ -2,8 +2,8 @@ use std::sync::OnceLock;
 
 use crate::{Error, GroupPath, Hierarchies, ownership, stats::Readers, systemd::Unit, tree::Tree};
 
-/// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree and
-/// is its parent in the others.
+/// A group that exists in every tree; or, from [`Group::exec_group`], one that has a directory of its own in one tree
+/// and is its parent in the others.
 #[derive(Debug)]
 pub struct Group {
     pub(crate) trees: Hierarchies,
@@ -30,8 +30,8 @@ impl Group {
     }
 
     /// An existing group (after a restart, or for stats). It must exist in the primary tree: v2, or where that is not
-    /// mounted the freezer's. For a user who is not the machine's root it may be one that is nowhere, as their containers may
-    /// have none ([`Group::is_real`]).
+    /// mounted the freezer's. For a user who is not the machine's root it may be one that is nowhere, as their
+    /// containers may have none ([`Group::is_real`]).
     pub fn open(trees: &Hierarchies, path: &GroupPath) -> Result<Self, Error> {
         let tree = trees.primary().ok_or(Error::NoTree)?;
         if tree.exists(path.relative()) || !ownership::is_machine_root() {
@@ -68,8 +68,8 @@ impl Group {
         Ok(Group { unit: self.unit.clone(), ..Self::new(&self.trees, self.path.clone(), Some(sub)) })
     }
 
-    /// Has systemd move a process here, which must be of the calling user: whoever stands outside of what was delegated to
-    /// them may not do it themselves (`EACCES`). Only for a group of a unit.
+    /// Has systemd move a process here, which must be of the calling user: whoever stands outside of what was delegated
+    /// to them may not do it themselves (`EACCES`). Only for a group of a unit.
     pub fn attach(&self, pid: i32) -> Result<(), Error> {
         let unit = self.unit.as_ref().ok_or_else(|| Error::NoGroup { path: self.path().to_string() })?;
         unit.attach(self.sub.as_ref().map_or("", GroupPath::name), pid)
@@ -89,8 +89,8 @@ impl Group {
         Ok(Self::new(&self.trees, self.path.clone(), Some(sub)))
     }
 
-    /// Those right below whose name is one that the caller gives to [`Group::exec_group`]: a container may have its own.
-    /// One that goes meanwhile is left out.
+    /// Those right below whose name is one that the caller gives to [`Group::exec_group`]: a container may have its
+    /// own. One that goes meanwhile is left out.
     pub fn exec_groups(&self, is_ours: impl Fn(&str) -> bool) -> Result<Vec<Group>, Error> {
         let (tree, path) = (self.primary()?, self.path.relative());
         let names = tree.children(path).map_err(|errno| Error::io("list", tree.describe(path), errno))?;
@@ -102,8 +102,8 @@ impl Group {
         self.sub.as_ref().unwrap_or(&self.path)
     }
 
-    /// Whether it has a directory in any tree: a container of a user whom nobody delegated a group to has none, is limited
-    /// by nothing, and cannot be frozen or killed as a whole.
+    /// Whether it has a directory in any tree: a container of a user whom nobody delegated a group to has none, is
+    /// limited by nothing, and cannot be frozen or killed as a whole.
     pub fn is_real(&self) -> bool {
         self.trees.primary().is_some()
     }

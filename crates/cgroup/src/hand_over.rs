@@ -1,4 +1,5 @@
-//! Trees as descriptors: for a program that executes another in its place, in a mount namespace where they are not mounted.
+//! Trees as descriptors: for a program that executes another in its place, in a mount namespace where they are not
+//! mounted.
 
 use std::sync::Arc;
 

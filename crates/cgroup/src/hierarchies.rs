@@ -35,10 +35,11 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Finds and opens what is mounted: call it in the host's mount namespace (or in one where the trees are mounted), once.
+    /// Finds and opens what is mounted: call it in the host's mount namespace (or in one where the trees are mounted),
+    /// once.
     ///
-    /// Where every tree that the kernel has is where systemd mounts it, the host's mount table is not read: with thousands
-    /// of mounts that takes milliseconds.
+    /// Where every tree that the kernel has is where systemd mounts it, the host's mount table is not read: with
+    /// thousands of mounts that takes milliseconds.
     pub fn open() -> Result<Self, Error> {
         match Self::open_usual()? {
             Some(found) => Ok(found),
@@ -52,12 +53,12 @@ impl Hierarchies {
         let names: Vec<&str> = list.lines().filter_map(|line| line.split(':').nth(1)).collect();
         let mut trees = Vec::with_capacity(names.len());
         for name in &names {
-            let folder = match *name {
+            let directory = match *name {
                 "" if names.len() == 1 => "",
                 "" => "/unified",
                 name => &format!("/{}", name.strip_prefix("name=").unwrap_or(name)),
             };
-            let point = format!("/sys/fs/cgroup{folder}");
+            let point = format!("/sys/fs/cgroup{directory}");
             let Some(tree) = (Mount { point, v2: name.is_empty(), options: name }).open()? else { return Ok(None) };
             trees.push(Arc::new(tree));
         }
@@ -90,8 +91,9 @@ impl Hierarchies {
         }
     }
 
-    /// Whether the v2 tree is the host's main one, as on a host that shows it on `/sys/fs/cgroup`: no v1 tree is mounted, or
-    /// only such as have none of the controllers that every container is limited by (`net_cls` of a VPN, say).
+    /// Whether the v2 tree is the host's main one, as on a host that shows it on `/sys/fs/cgroup`: no v1 tree is
+    /// mounted, or only such as have none of the controllers that every container is limited by (`net_cls` of a VPN,
+    /// say).
     pub fn is_unified(&self) -> bool {
         let main = [Controller::Cpu, Controller::Memory, Controller::Pids];
         let has_main = |tree: &Tree| main.iter().any(|controller| tree.controllers.has(*controller));
@@ -136,7 +138,8 @@ impl Hierarchies {
         GroupPath::parse(&format!("{}/{relative}", own.as_ref().map_or("", GroupPath::as_str)))
     }
 
-    /// Where a process is: in the v2 tree where that has the controllers, else in systemd's own, as cgroups(7) shows it.
+    /// Where a process is: in the v2 tree where that has the controllers, else in systemd's own, as cgroups(7) shows
+    /// it.
     pub(crate) fn path_of(&self, pid: i32) -> Result<GroupPath, Error> {
         let file = format!("/proc/{pid}/cgroup");
         let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {

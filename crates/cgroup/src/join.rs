@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// What a child needs to join a group without ever waiting for RCU: the v1 `tasks` files, into which the child itself
-/// writes `0`, and the v2 directory for `clone3(CLONE_INTO_CGROUP)` (kernel 5.7+). Every other way (`cgroup.procs`, or a
-/// parent that writes the pid) takes the kernel's lock for moving whole processes and waits 4 to 10 ms for a grace period
-/// on a machine at rest.
+/// writes `0`, and the v2 directory for `clone3(CLONE_INTO_CGROUP)` (kernel 5.7+). Every other way (`cgroup.procs`, or
+/// a parent that writes the pid) takes the kernel's lock for moving whole processes and waits 4 to 10 ms for a grace
+/// period on a machine at rest.
 ///
-/// A child that joins this way must have one thread: `tasks` moves the thread that writes. The default one joins nothing: for
-/// a child that somebody else (systemd) moves.
+/// A child that joins this way must have one thread: `tasks` moves the thread that writes. The default one joins
+/// nothing: for a child that somebody else (systemd) moves.
 #[derive(Debug, Default)]
 pub struct Joiner {
     /// The v2 directory (`O_PATH`), if there is a v2 tree.

@@ -6,8 +6,8 @@
 //! ```text
 //!             controllers        kill, freeze, pids, events      joined by the child
 //!   V1        v1 trees           freezer's tree                   "0" into every `tasks`
-//!   Hybrid    v1 trees           v2 tree (has no controllers)     clone3(CLONE_INTO_CGROUP), then "0" into every `tasks`
-//!   V2        v2 tree            v2 tree                          clone3(CLONE_INTO_CGROUP)
+//!   Hybrid    v1 trees           v2 tree (has no controllers)     clone3(CLONE_INTO_CGROUP), then "0" into every
+//!   `tasks` V2        v2 tree            v2 tree                          clone3(CLONE_INTO_CGROUP)
 //! ```
 //!
 //! The v2 tree is worth having without controllers too: it gives `cgroup.kill`, `cgroup.freeze`, `cgroup.events`, and a
@@ -30,9 +30,9 @@
 //! # }
 //! ```
 //!
-//! Limits come from the runtime spec in the words of v1 and are converted as runc and crun do today. What a machine cannot
-//! apply is an error that names field and controller, with two exceptions that every kubelet relies on: huge pages where
-//! no tree has that controller, and "no swap beyond memory" where the kernel does not count swap.
+//! Limits come from the runtime spec in the words of v1 and are converted as runc and crun do today. What a machine
+//! cannot apply is an error that names field and controller, with two exceptions that every kubelet relies on: huge
+//! pages where no tree has that controller, and "no swap beyond memory" where the kernel does not count swap.
 
 #![forbid(unsafe_code)]
 

@@ -30,8 +30,8 @@ pub struct Limits {
     pub(crate) nesting: Option<Nesting>,
 }
 
-/// How many groups a container may make below its own, in the v2 tree (cgroups(7), Linux 4.14). The groups of its commands
-/// count.
+/// How many groups a container may make below its own, in the v2 tree (cgroups(7), Linux 4.14). The groups of its
+/// commands count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nesting {
     /// `cgroup.max.depth`
@@ -85,9 +85,9 @@ impl Limits {
 
     /// Validates. As in runc, 0 means "not set" for shares, quota, period and memory, and -1 "no limit".
     ///
-    /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container must
-    /// have (`/dev/null`, ptys, mknod, …) are then allowed after the last rule. An empty list restricts nothing: see
-    /// [`Limits::with_default_devices`].
+    /// `resources.devices` starts from "deny all" in effect only if a rule says so; the devices that every container
+    /// must have (`/dev/null`, ptys, mknod, …) are then allowed after the last rule. An empty list restricts nothing:
+    /// see [`Limits::with_default_devices`].
     pub fn from_spec(resources: &Resources) -> Result<Self, Error> {
         let mut limits = Self {
             pids: resources.pids.as_ref().and_then(|pids| pids.limit).map(tasks),
@@ -161,8 +161,9 @@ fn bytes(field: &str, value: Option<i64>) -> Result<Option<Bound>, Error> {
     }
 }
 
-/// `pids.limit`: since 1.3 of the specification, 0 is a limit and not the same as absent. As in runc, it is written as 1,
-/// systemd's least: the init process can make no other under either, but with 0 it could not be cloned into its group.
+/// `pids.limit`: since 1.3 of the specification, 0 is a limit and not the same as absent. As in runc, it is written as
+/// 1, systemd's least: the init process can make no other under either, but with 0 it could not be cloned into its
+/// group.
 fn tasks(limit: i64) -> Bound {
     match limit {
         n if n < 0 => Bound::Max,

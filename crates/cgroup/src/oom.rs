@@ -7,8 +7,8 @@ use rustix::{
 use crate::{Error, Group, controller::Controller};
 
 impl Group {
-    /// Processes of this group (on v2: and below) that the kernel's OOM killer ended so far (kernel 4.13+). 0 where that
-    /// cannot be known: no memory controller, or the group is gone; so ask before [`Group::remove`].
+    /// Processes of this group (on v2: and below) that the kernel's OOM killer ended so far (kernel 4.13+). 0 where
+    /// that cannot be known: no memory controller, or the group is gone; so ask before [`Group::remove`].
     pub fn oom_kills(&self) -> u64 {
         let Some(tree) = self.trees.with(Controller::Memory) else { return 0 };
         let file = if tree.v2 { "memory.events" } else { "memory.oom_control" };
@@ -19,7 +19,8 @@ impl Group {
     }
 
     /// How often this group's own memory limit stood in the way, not that of a group above or below: on v2 the `oom` of
-    /// `memory.events.local` (kernel 5.2+), on v1 `memory.failcnt` (which also counts what reclaim then found room for).
+    /// `memory.events.local` (kernel 5.2+), on v1 `memory.failcnt` (which also counts what reclaim then found room
+    /// for).
     /// 0 where that cannot be known.
     pub fn own_limit_met(&self) -> u64 {
         let Some(tree) = self.trees.with(Controller::Memory) else { return 0 };
@@ -74,8 +75,8 @@ impl OomNotices {
         is_noticed
     }
 
-    /// Whether a notice comes before [`Group::oom_kills`] counts what it is of: v1 gives it when the group runs out of memory,
-    /// and chooses a process to kill after that.
+    /// Whether a notice comes before [`Group::oom_kills`] counts what it is of: v1 gives it when the group runs out of
+    /// memory, and chooses a process to kill after that.
     pub fn are_early(&self) -> bool {
         self.early
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Whether the calling process is root of the machine: user 0, in the first user namespace (or in one that maps every id).
-/// Whoever is not has the groups only that somebody delegated to them.
+/// Whether the calling process is root of the machine: user 0, in the first user namespace (or in one that maps every
+/// id). Whoever is not has the groups only that somebody delegated to them.
 pub(crate) fn is_machine_root() -> bool {
     rustix::process::geteuid().is_root() && maps_all_ids()
 }

@@ -10,8 +10,9 @@ const NAME_MAX: usize = 255;
 pub struct GroupPath(String);
 
 impl GroupPath {
-    /// Parses `linux.cgroupsPath` of the cgroupfs driver. Repeated and trailing slashes are dropped; `.` and `..`, control
-    /// characters, the root itself, and the names of the kernel's own files (`cgroup.*`, `tasks`, …) are refused.
+    /// Parses `linux.cgroupsPath` of the cgroupfs driver. Repeated and trailing slashes are dropped; `.` and `..`,
+    /// control characters, the root itself, and the names of the kernel's own files (`cgroup.*`, `tasks`, …) are
+    /// refused.
     pub fn parse(path: &str) -> Result<Self, Error> {
         let wrong = |reason| Error::Path { path: path.chars().take(256).collect(), reason };
         if path.len() > PATH_MAX {

@@ -1,5 +1,5 @@
-//! Removal of a group with all below it: one post-order pass in bounded steps, so that an event loop can do other work in
-//! between, however many groups a container made and however deep.
+//! Removal of a group with all below it: one post-order pass in bounded steps, so that an event loop can do other work
+//! in between, however many groups a container made and however deep.
 
 use std::mem::MaybeUninit;
 
@@ -29,8 +29,8 @@ pub enum Removing {
 
 /// A removal on its way: rmdir of all groups below a group and of itself, in every tree.
 ///
-/// It holds one descriptor and no memory for what a container made: the way up is `..`, which cannot lead out of the group,
-/// because the kernel moves no group to another parent.
+/// It holds one descriptor and no memory for what a container made: the way up is `..`, which cannot lead out of the
+/// group, because the kernel moves no group to another parent.
 #[derive(Debug)]
 pub struct Removal {
     group: Group,
@@ -57,8 +57,8 @@ struct Place {
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 impl Group {
-    /// Starts a removal, for callers that must not block. The processes must have been killed; a group of a systemd unit is
-    /// ended by systemd first, and that blocks.
+    /// Starts a removal, for callers that must not block. The processes must have been killed; a group of a systemd
+    /// unit is ended by systemd first, and that blocks.
     ///
     /// # Errors
     /// Those of systemd.
@@ -70,8 +70,8 @@ impl Group {
     }
 
     /// rmdir of all groups below and of itself, in every tree. A group that is not there is fine. Processes that were
-    /// killed just now are waited for, at most 5 s after the last group that could be removed; one that lives on is an error
-    /// that names it, and the group stays. One of a systemd unit is ended by systemd first.
+    /// killed just now are waited for, at most 5 s after the last group that could be removed; one that lives on is an
+    /// error that names it, and the group stays. One of a systemd unit is ended by systemd first.
     pub fn remove(self) -> Result<(), Error> {
         let mut removal = self.removal()?;
         let mut wait: Option<(Wait, u64)> = None;

@@ -15,10 +15,10 @@ const PASSES_MAX: usize = 64;
 const AT_ONCE: usize = 256;
 
 impl Group {
-    /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill` (kernel
-    /// 5.14+), else by stopping the group first. What is frozen is thawed. Waits for nothing: neither for their end nor, where
-    /// the group is stopped, for that; so without `cgroup.kill` one that forks just now may live on, and is hit by the next
-    /// call. A group that is gone is fine.
+    /// SIGKILL to every process of the group and below, also to those being forked at this moment: `cgroup.kill`
+    /// (kernel 5.14+), else by stopping the group first. What is frozen is thawed. Waits for nothing: neither for their
+    /// end nor, where the group is stopped, for that; so without `cgroup.kill` one that forks just now may live on, and
+    /// is hit by the next call. A group that is gone is fine.
     ///
     /// What is frozen in v1 freezer groups below it dies only after [`Group::thaw_below`].
     pub fn kill(&self) -> Result<(), Error> {
@@ -36,8 +36,8 @@ impl Group {
         self.kill_listed()
     }
 
-    /// On a hybrid host somebody may have stopped it by the v1 freezer, and what that stopped dies only when it runs again.
-    /// A command's group is not stopped there by itself.
+    /// On a hybrid host somebody may have stopped it by the v1 freezer, and what that stopped dies only when it runs
+    /// again. A command's group is not stopped there by itself.
     fn thaw_beside_v2(&self) -> Result<(), Error> {
         let freezer = self.trees.with(Controller::Freezer).filter(|tree| !tree.v2 && !self.is_exec_group());
         let Some(tree) = freezer else { return Ok(()) };

@@ -126,9 +126,9 @@ pub struct Stalls {
 }
 
 impl Group {
-    /// What the group used so far and uses now. The first call opens the files and keeps them open as long as the `Group`
-    /// lives (about fifteen descriptors). All groups of a process keep at most half of the descriptors that it may have;
-    /// past that, files are opened each time.
+    /// What the group used so far and uses now. The first call opens the files and keeps them open as long as the
+    /// `Group` lives (about fifteen descriptors). All groups of a process keep at most half of the descriptors that it
+    /// may have; past that, files are opened each time.
     pub fn stats(&self) -> Result<Stats, Error> {
         let readers = match self.readers.get() {
             Some(readers) => readers,

@@ -48,9 +48,9 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Parses `linux.cgroupsPath` of the systemd driver, `slice:prefix:name`: the scope `prefix-name.scope` below the slice.
-    /// Without a slice `system.slice` (of a user's systemd: `user.slice`); without a prefix `name.scope`; without a path
-    /// (`None` or empty) `pinrun-<id>.scope`.
+    /// Parses `linux.cgroupsPath` of the systemd driver, `slice:prefix:name`: the scope `prefix-name.scope` below the
+    /// slice. Without a slice `system.slice` (of a user's systemd: `user.slice`); without a prefix `name.scope`;
+    /// without a path (`None` or empty) `pinrun-<id>.scope`.
     ///
     /// Whose systemd is asked follows from who asks: root of the machine the machine's, anybody else their own.
     pub fn parse(path: Option<&str>, id: &str) -> Result<Self, Error> {
@@ -74,8 +74,8 @@ impl Unit {
         Ok(Self { name, slice: slice.to_owned(), owner, properties: Vec::new(), description })
     }
 
-    /// The group of a scope that was made before (`name`: [`Group::unit_name`]). It may be gone: systemd takes away a scope
-    /// whose last process ended, but lists one that failed until [`Group::remove`].
+    /// The group of a scope that was made before (`name`: [`Group::unit_name`]). It may be gone: systemd takes away a
+    /// scope whose last process ended, but lists one that failed until [`Group::remove`].
     pub fn open(name: &str, trees: &Hierarchies, path: &GroupPath) -> Result<Group, Error> {
         let unit = Some(Box::new(Self::named(name)?));
         Ok(Group { unit, ..Group::found(trees, path) })
@@ -116,8 +116,8 @@ impl Unit {
         match made {
             Ok(group) => Ok(Group { unit: Some(Box::new(self.clone())), ..group }),
             Err(error) => {
-                // What failed first is what to tell. The process is killed at once: the first of a PID namespace does not
-                // heed the signal that systemd sends before, and is waited for 90 s.
+                // What failed first is what to tell. The process is killed at once: the first of a PID namespace does
+                // not heed the signal that systemd sends before, and is waited for 90 s.
                 let kill = [Value::text(&*self.name), Value::text("all"), Value::I32(9)];
                 let _ = bus.manager("KillUnit", &kill);
                 let _ = self.stop_over(&mut bus);

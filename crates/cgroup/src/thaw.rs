@@ -55,8 +55,8 @@ enum Next {
 }
 
 impl Group {
-    /// The pass over the v1 freezer groups below this group; for a group of [`Group::exec_group`], below its container's,
-    /// where its processes are. `None`: there is no v1 freezer, or no such group in it.
+    /// The pass over the v1 freezer groups below this group; for a group of [`Group::exec_group`], below its
+    /// container's, where its processes are. `None`: there is no v1 freezer, or no such group in it.
     pub fn thaw_below(&self) -> Option<ThawBelow> {
         let tree = self.trees.with(Controller::Freezer).filter(|tree| !tree.v2)?;
         let path = self.place(tree).relative();
@@ -66,8 +66,8 @@ impl Group {
 }
 
 impl ThawBelow {
-    /// Continues the pass, for at most `most` groups. Whether it is complete. Never waits. A group that goes while the pass
-    /// is in it starts the pass again.
+    /// Continues the pass, for at most `most` groups. Whether it is complete. Never waits. A group that goes while the
+    /// pass is in it starts the pass again.
     ///
     /// # Errors
     /// Those of reading a directory.

@@ -90,7 +90,8 @@ impl Capabilities {
         set_keep_capabilities(true).during(|| "keep capabilities over the change of user")
     }
 
-    /// Between the halves, as the user: no more than the process will have, and `CAP_SYS_ADMIN` where a later step needs it.
+    /// Between the halves, as the user: no more than the process will have, and `CAP_SYS_ADMIN` where a later step
+    /// needs it.
     pub(crate) fn raise(&self, own: CapabilitySet, late_admin: bool) -> Result<(), Error> {
         let extra = if late_admin { own & CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
         let sets = CapabilitySets {

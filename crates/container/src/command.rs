@@ -27,9 +27,9 @@ pub(crate) fn find(name: &CStr, environment: &[CString]) -> Result<CString, Erro
     let path = environment.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
     let path = path.unwrap_or(DEFAULT_PATH.as_bytes());
     let mut denied = None;
-    for folder in path.split(|byte| *byte == b':') {
-        let folder: &[u8] = if folder.is_empty() { b"." } else { folder };
-        let Ok(file) = CString::new([folder, b"/", name.to_bytes()].concat()) else { continue };
+    for directory in path.split(|byte| *byte == b':') {
+        let directory: &[u8] = if directory.is_empty() { b"." } else { directory };
+        let Ok(file) = CString::new([directory, b"/", name.to_bytes()].concat()) else { continue };
         match check(&file) {
             Ok(()) => return Ok(file),
             Err(Errno::ACCESS | Errno::ISDIR) if denied.is_none() => denied = Some(file),

@@ -16,9 +16,9 @@ use rustix::{
 };
 use syscall::clone::{Child, Clone3};
 
-/// Makes the cgroup and clones the child, or the intermediate process of a child in a user or time namespace; returns at
-/// once. The caller must be single-threaded. Where systemd makes the group the child is cloned first, and waits until systemd
-/// has moved it: that blocks.
+/// Makes the cgroup and clones the child, or the intermediate process of a child in a user or time namespace; returns
+/// at once. The caller must be single-threaded. Where systemd makes the group the child is cloned first, and waits
+/// until systemd has moved it: that blocks.
 ///
 /// Needs Linux 5.12 (mount_setattr); `/proc` of the caller must be a procfs.
 ///

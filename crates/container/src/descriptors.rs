@@ -4,15 +4,15 @@ use rustix::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::{Error, error::During};
 
-/// Closes all but these, 0, 1, 2 (which are replaced later, and until then must not be given to something else) and so many
-/// more that the container gets.
+/// Closes all but these, 0, 1, 2 (which are replaced later, and until then must not be given to something else) and so
+/// many more that the container gets.
 pub(crate) fn keep_only<'fd>(needed: impl Iterator<Item = BorrowedFd<'fd>>, preserve: u32) -> Result<(), Error> {
     let mut keep: Vec<RawFd> = (0..first_own(preserve)).chain(needed.map(|fd| fd.as_raw_fd())).collect();
     syscall::descriptors::close_all_but(&mut keep).during(|| "close the parent's descriptors")
 }
 
-/// Leaves what an owner holds open: a child closes everything at once ([`keep_only`]) before it waits. What lives until then
-/// is a [`ManuallyDrop`](std::mem::ManuallyDrop) from the start, so that no error path closes it a second time.
+/// Leaves what an owner holds open: a child closes everything at once ([`keep_only`]) before it waits. What lives until
+/// then is a [`ManuallyDrop`](std::mem::ManuallyDrop) from the start, so that no error path closes it a second time.
 pub(crate) fn leave<T>(owner: T) {
     std::mem::forget(owner);
 }

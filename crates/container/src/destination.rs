@@ -1,5 +1,5 @@
-//! Paths inside the container's root: resolved by the kernel with `RESOLVE_IN_ROOT`, worked on by descriptor, created where
-//! they are absent.
+//! Paths inside the container's root: resolved by the kernel with `RESOLVE_IN_ROOT`, worked on by descriptor, created
+//! where they are absent.
 
 use std::ffi::{CStr, CString};
 
@@ -17,7 +17,7 @@ const SYMLINKS_MAX: usize = 40;
 /// What stands at the end of the path, where it must be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    Folder,
+    Directory,
     File,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn find(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> 
     }
 }
 
-/// Opens what is at `path` inside `root`, creating what is missing (folders 0755, file 0644).
+/// Opens what is at `path` inside `root`, creating what is missing (directories 0755, file 0644).
 pub(crate) fn find_or_make(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<OwnedFd, Error> {
     match find(root, path) {
         Err(Errno::NOENT) => {
@@ -50,11 +50,11 @@ pub(crate) fn find_or_make(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> R
     }
 }
 
-/// The frequent case: only the last component is missing, and it is a folder. `None`: it is another case.
+/// The frequent case: only the last component is missing, and it is a directory. `None`: it is another case.
 fn make_last(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<Option<OwnedFd>, Errno> {
     let Some(at) = path.to_bytes().iter().rposition(|byte| *byte == b'/') else { return Ok(None) };
     let (parent, name) = (&path.to_bytes()[..at], &path.to_bytes()[at + 1..]);
-    if shape != Shape::Folder || parent.is_empty() || matches!(name, b"" | b"." | b"..") {
+    if shape != Shape::Directory || parent.is_empty() || matches!(name, b"" | b"." | b"..") {
         return Ok(None);
     }
     let Ok(parent) = CString::new(parent) else { return Ok(None) };
@@ -70,8 +70,8 @@ fn make_last(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<Option<O
     }
 }
 
-/// Walks component by component, each opened without following symlinks from the folder before it; a symlink's target
-/// takes the place of its name, and an absolute one or a `..` never leaves the root.
+/// Walks component by component, each opened without following symlinks from the directory before it; a symlink's
+/// target takes the place of its name, and an absolute one or a `..` never leaves the root.
 fn make(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<OwnedFd, Errno> {
     let mut rest: Vec<Vec<u8>> = components(path.to_bytes()).rev().map(<[u8]>::to_vec).collect();
     let mut way: Vec<OwnedFd> = Vec::new();
@@ -82,7 +82,7 @@ fn make(root: BorrowedFd<'_>, path: &CStr, shape: Shape) -> Result<OwnedFd, Errn
             continue;
         }
         let here = way.last().map_or(root, AsFd::as_fd);
-        let shape = if rest.is_empty() { shape } else { Shape::Folder };
+        let shape = if rest.is_empty() { shape } else { Shape::Directory };
         let fd = open_or_make(here, &name, shape)?;
         if FileType::from_raw_mode(fstat(&fd)?.st_mode) != FileType::Symlink {
             way.push(fd);
@@ -114,7 +114,7 @@ fn open_or_make(here: BorrowedFd<'_>, name: &[u8], shape: Shape) -> Result<Owned
         result => return result,
     }
     let made = match shape {
-        Shape::Folder => mkdirat(here, name, Mode::from_raw_mode(0o755)),
+        Shape::Directory => mkdirat(here, name, Mode::from_raw_mode(0o755)),
         Shape::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(here, name, flags, Mode::from_raw_mode(0o644)).map(drop)

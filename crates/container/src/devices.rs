@@ -47,7 +47,7 @@ const SYMLINKS: [(&CStr, &CStr); 5] = [
 /// A device of the spec.
 #[derive(Clone, Debug)]
 struct Device {
-    folder: CString,
+    directory: CString,
     name: CString,
     kind: FileType,
     number: u64,
@@ -82,7 +82,7 @@ impl Devices {
         if self.none {
             return Ok(());
         }
-        let dev = destination::find_or_make(root, c"/dev", Shape::Folder)?;
+        let dev = destination::find_or_make(root, c"/dev", Shape::Directory)?;
         if let Some(nodes) = gathered {
             bind_all(root, self.all(), nodes)?;
             make_symlinks(dev.as_fd())?;
@@ -90,7 +90,7 @@ impl Devices {
             return Ok(());
         }
         for (name, major, minor) in DEFAULT {
-            if self.spec.iter().any(|device| device.folder.as_c_str() == c"/dev" && device.name.as_c_str() == name) {
+            if self.spec.iter().any(|device| device.directory.as_c_str() == c"/dev" && device.name.as_c_str() == name) {
                 continue;
             }
             let mode = Mode::from_raw_mode(0o666);
@@ -109,10 +109,10 @@ impl Devices {
     /// All, the default ones first, as the spec has them.
     fn all(&self) -> Vec<Device> {
         let default = DEFAULT.iter().filter(|(name, ..)| {
-            !self.spec.iter().any(|device| device.folder.as_c_str() == c"/dev" && device.name.as_c_str() == *name)
+            !self.spec.iter().any(|device| device.directory.as_c_str() == c"/dev" && device.name.as_c_str() == *name)
         });
         let default = default.map(|(name, major, minor)| Device {
-            folder: c"/dev".into(),
+            directory: c"/dev".into(),
             name: (*name).into(),
             kind: FileType::CharacterDevice,
             number: makedev(*major, *minor),
@@ -131,16 +131,16 @@ impl Devices {
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount(c"tmpfs", SCRATCH, c"tmpfs", flags, None).during(|| "mount a tmpfs to make devices on")?;
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat2(CWD, SCRATCH, open, Mode::empty(), ResolveFlags::empty())
+        let directory = openat2(CWD, SCRATCH, open, Mode::empty(), ResolveFlags::empty())
             .during(|| "open the tmpfs to make devices on")?;
         let mut trees = Vec::new();
         for (number, device) in self.all().into_iter().enumerate() {
             let name = crate::text::c_string("linux.devices", &number.to_string())?;
             let (uid, gid) = device.owner.unwrap_or((Uid::ROOT, Gid::ROOT));
             let node = Device { name: name.clone(), owner: Some(owner(uid, gid)), ..device };
-            node.make_in(folder.as_fd())?;
+            node.make_in(directory.as_fd())?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            trees.push(open_tree(&folder, &name, flags).during(|| "clone a device for the container")?);
+            trees.push(open_tree(&directory, &name, flags).during(|| "clone a device for the container")?);
         }
         Ok(trees)
     }
@@ -185,9 +185,9 @@ impl Device {
         let path = inner_path("linux.devices", &entry.path)?;
         let wrong = |what: &str| Error::invalid(format!("linux.devices: {}: {what}", entry.path));
         let text = path.to_str().map_err(|_| wrong("is no UTF-8"))?;
-        let (folder, name) = text.rsplit_once('/').unwrap_or(("", text));
+        let (directory, name) = text.rsplit_once('/').unwrap_or(("", text));
         if name.is_empty() {
-            return Err(wrong("is a folder"));
+            return Err(wrong("is a directory"));
         }
         let number = |n: i64| u32::try_from(n).map_err(|_| wrong("its major or minor number is out of range"));
         let kind = match entry.kind {
@@ -201,7 +201,7 @@ impl Device {
             (uid, gid) => Some((Uid::from_raw(uid), Gid::from_raw(gid))),
         };
         Ok(Self {
-            folder: crate::text::c_string("linux.devices", if folder.is_empty() { "/" } else { folder })?,
+            directory: crate::text::c_string("linux.devices", if directory.is_empty() { "/" } else { directory })?,
             name: crate::text::c_string("linux.devices", name)?,
             kind,
             number: if kind == FileType::Fifo { 0 } else { makedev(number(entry.major)?, number(entry.minor)?) },
@@ -212,43 +212,43 @@ impl Device {
 
     fn make(&self, root: BorrowedFd<'_>, dev: BorrowedFd<'_>) -> Result<(), Error> {
         let other;
-        let folder = if self.folder.as_c_str() == c"/dev" {
+        let directory = if self.directory.as_c_str() == c"/dev" {
             dev
         } else {
-            other = destination::find_or_make(root, &self.folder, Shape::Folder)?;
+            other = destination::find_or_make(root, &self.directory, Shape::Directory)?;
             other.as_fd()
         };
-        self.make_in(folder)
+        self.make_in(directory)
     }
 
     fn is_at(&self, other: &Self) -> bool {
-        self.folder == other.folder && self.name == other.name
+        self.directory == other.directory && self.name == other.name
     }
 
     fn path(&self) -> CString {
-        let folder = self.folder.to_bytes();
-        let folder = if folder == b"/" { &[][..] } else { folder };
+        let directory = self.directory.to_bytes();
+        let directory = if directory == b"/" { &[][..] } else { directory };
         // Neither part has a NUL byte.
-        CString::new([folder, b"/", self.name.to_bytes()].concat()).unwrap_or_default()
+        CString::new([directory, b"/", self.name.to_bytes()].concat()).unwrap_or_default()
     }
 
-    fn make_in(&self, folder: BorrowedFd<'_>) -> Result<(), Error> {
-        let path = || format!("create device {}/{}", self.folder.to_string_lossy(), self.name.to_string_lossy());
-        make_node(folder, &self.name, (self.kind, self.mode, self.number)).during(path)?;
+    fn make_in(&self, directory: BorrowedFd<'_>) -> Result<(), Error> {
+        let path = || format!("create device {}/{}", self.directory.to_string_lossy(), self.name.to_string_lossy());
+        make_node(directory, &self.name, (self.kind, self.mode, self.number)).during(path)?;
         if let Some((uid, gid)) = self.owner {
-            chownat(folder, self.name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).during(path)?;
+            chownat(directory, self.name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).during(path)?;
             // chown takes setuid and setgid bits away.
-            chmodat(folder, self.name.as_c_str(), self.mode, AtFlags::empty()).during(path)?;
+            chmodat(directory, self.name.as_c_str(), self.mode, AtFlags::empty()).during(path)?;
         }
         Ok(())
     }
 }
 
 /// mknod; a node that is there already must be the same one.
-fn make_node(folder: BorrowedFd<'_>, name: &CStr, (kind, mode, number): (FileType, Mode, u64)) -> Result<(), Errno> {
-    match mknodat(folder, name, kind, mode, number) {
+fn make_node(directory: BorrowedFd<'_>, name: &CStr, (kind, mode, number): (FileType, Mode, u64)) -> Result<(), Errno> {
+    match mknodat(directory, name, kind, mode, number) {
         Err(Errno::EXIST) => {
-            let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let same =
                 FileType::from_raw_mode(found.st_mode) == kind && (kind == FileType::Fifo || found.st_rdev == number);
             if same { Ok(()) } else { Err(Errno::EXIST) }

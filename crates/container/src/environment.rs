@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, ffi::CString};
 
 use crate::{Error, text::c_string};
 
-/// Checks the variables. As in runc, the last of several with one name counts, and `HOME` without a value is one that is
-/// absent: it is taken from the container's `/etc/passwd`.
+/// Checks the variables. As in runc, the last of several with one name counts, and `HOME` without a value is one that
+/// is absent: it is taken from the container's `/etc/passwd`.
 ///
 /// The kernel would hand over duplicates, and which one counts would depend on the program: shells take the last,
 /// getenv(3) the first.

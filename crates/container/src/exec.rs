@@ -53,7 +53,8 @@ const FILES: [(ThreadNameSpaceType, &str); 6] = [
 pub struct Target<'a> {
     /// The pidfd of its init.
     pub init: BorrowedFd<'a>,
-    /// Whether it has a user namespace of its own (new or joined): entered first, and its root is who enters the others.
+    /// Whether it has a user namespace of its own (new or joined): entered first, and its root is who enters the
+    /// others.
     pub user_namespace: bool,
     /// Whether it has no mount namespace of its own: then its root is only its processes', and is entered like theirs.
     pub callers_mounts: bool,
@@ -78,18 +79,18 @@ impl<'a> From<BorrowedFd<'a>> for Target<'a> {
     }
 }
 
-/// A command in a running container: one fork; two where an unprivileged caller must enter the container's user namespace
-/// first. `group` is the group to be born in: the
-/// container's, or one made by `Group::exec_group` of it; `target` is the container, or the pidfd of its init. The caller
-/// must be single-threaded: the PID namespace of its children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then of
-/// execve: there is no `start`.
+/// A command in a running container: one fork; two where an unprivileged caller must enter the container's user
+/// namespace first. `group` is the group to be born in: the container's, or one made by `Group::exec_group` of it;
+/// `target` is the container, or the pidfd of its init. The caller must be single-threaded: the PID namespace of its
+/// children is switched around the clone. Returns at once; [`Nascent::advance`] tells `Ready` (with the terminal), then
+/// of execve: there is no `start`.
 ///
 /// Needs Linux 5.8 (setns by pidfd).
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process, the seccomp program or its agent; `System`: the container is not
-/// running, or the clone failed. A group of `Group::exec_group` is then removed, unless the container put something into it:
-/// it is still to be removed where it is there.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the process, the seccomp program or its agent; `System`: the
+/// container is not running, or the clone failed. A group of `Group::exec_group` is then removed, unless the container
+/// put something into it: it is still to be removed where it is there.
 pub fn exec<'a>(
     group: cgroup::Group,
     target: impl Into<Target<'a>>,
@@ -232,8 +233,8 @@ impl Command<'_> {
         }
     }
 
-    /// With a user namespace that gives an unprivileged caller the rights in the others: an intermediate process enters it, and
-    /// clones the command, which waits. Says whether systemd has to move that into its group.
+    /// With a user namespace that gives an unprivileged caller the rights in the others: an intermediate process enters
+    /// it, and clones the command, which waits. Says whether systemd has to move that into its group.
     fn clone_inside(&self, group: &cgroup::Group) -> Result<(Child, bool), Error> {
         let work = || {
             let needed =
@@ -261,7 +262,8 @@ impl Command<'_> {
         }
     }
 
-    /// Gives the standard descriptors to the command's user while that is possible: inside, nobody owns the caller's files.
+    /// Gives the standard descriptors to the command's user while that is possible: inside, nobody owns the caller's
+    /// files.
     fn give_stdio(&self, proc: &Procfs) {
         let outer = || {
             let pid = pid_of(self.target.init, proc).ok()?;

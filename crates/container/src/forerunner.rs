@@ -1,5 +1,5 @@
-//! The intermediate process of a container's init that must be *born* in a namespace: it enters the user namespace (or makes
-//! the time namespace), clones the init as its sibling, hands it over, and ends.
+//! The intermediate process of a container's init that must be *born* in a namespace: it enters the user namespace (or
+//! makes the time namespace), clones the init as its sibling, hands it over, and ends.
 //!
 //! ```text
 //! runtime ──clone──▶ intermediate: with the caller's rights join what others own; device nodes, v1 cgroup trees
@@ -10,9 +10,9 @@
 //!    └── go ─────────────────────────────────────────────────────────▶ the same steps as of any container
 //! ```
 //!
-//! It runs in the caller's cgroup and not in the container's, whose processes could stop it there (cgroup.freeze), and the
-//! caller does not wait for it: what it sends is one of the states of [`Nascent`](crate::Nascent). The init waits until the
-//! caller knows its pid, so that its end is always the end of a known process.
+//! It runs in the caller's cgroup and not in the container's, whose processes could stop it there (cgroup.freeze), and
+//! the caller does not wait for it: what it sends is one of the states of [`Nascent`](crate::Nascent). The init waits
+//! until the caller knows its pid, so that its end is always the end of a known process.
 //!
 //! Nothing of this is on the way of a container that has neither namespace, nor of a privileged caller's command.
 
@@ -42,7 +42,8 @@ use crate::{
     user_namespace::{UserNamespace, write_maps},
 };
 
-/// Clones an intermediate process that runs `work` and hands over the process which that cloned, over the socket of the two.
+/// Clones an intermediate process that runs `work` and hands over the process which that cloned, over the socket of the
+/// two.
 ///
 /// # Errors
 /// Those of the clone.
@@ -63,7 +64,8 @@ pub(crate) fn send(
 /// Clones the intermediate process of a container's init.
 pub(crate) fn clone_init(plan: &Plan, birth: &Birth<'_>) -> Result<Child, Error> {
     let group = || Clone3 { namespaces: None, cgroup: birth.joiner.v2_dir() };
-    // From inside of a cgroup namespace that it joins first it may not reach a group outside (`nsdelegate`, cgroups(7)).
+    // From inside of a cgroup namespace that it joins first it may not reach a group outside (`nsdelegate`,
+    // cgroups(7)).
     let (own, inits) =
         if plan.namespaces.joins_cgroup() { (group(), Clone3::default()) } else { (Clone3::default(), group()) };
     let sent = send(own, birth.sync, || {
@@ -76,7 +78,8 @@ pub(crate) fn clone_init(plan: &Plan, birth: &Birth<'_>) -> Result<Child, Error>
     sent.during(|| "clone the intermediate process of the container's init")
 }
 
-/// Blocks until the process is cloned, and reaps the intermediate one: where systemd must know the process before it goes on.
+/// Blocks until the process is cloned, and reaps the intermediate one: where systemd must know the process before it
+/// goes on.
 pub(crate) fn bring(plan: &Plan, intermediate: Child, socket: OwnedFd) -> Result<(Child, OwnedFd), Error> {
     let attend = || loop {
         match sync::listen(socket.as_fd())? {
@@ -138,7 +141,8 @@ fn gather(plan: &Plan) -> Result<Option<Gathered>, Error> {
     Ok(Some(gathered))
 }
 
-/// Gives the standard descriptors to the container's user while that is possible: inside, nobody owns the caller's files.
+/// Gives the standard descriptors to the container's user while that is possible: inside, nobody owns the caller's
+/// files.
 fn give_stdio(plan: &Plan) {
     let Some(mappings) = plan.namespaces.user.mappings() else { return };
     if let Some(uid) = mappings.outer_uid(plan.process.uid()) {
@@ -186,8 +190,8 @@ pub(crate) fn become_its_root(keep_groups: bool) -> Result<(), Error> {
     set_thread_res_uid(uid, uid, uid).during(|| mapped("user"))
 }
 
-/// Joins namespaces of a running process, its user namespace among them, and becomes root there. `rest` are those beside
-/// the user namespace.
+/// Joins namespaces of a running process, its user namespace among them, and becomes root there. `rest` are those
+/// beside the user namespace.
 pub(crate) fn enter_with_user_namespace(
     init: BorrowedFd<'_>,
     rest: ThreadNameSpaceType,
@@ -197,7 +201,8 @@ pub(crate) fn enter_with_user_namespace(
     match move_into_thread_name_spaces(init, rest | ThreadNameSpaceType::USER) {
         // It is the caller's own.
         Err(Errno::INVAL) => return join_all(init, rest),
-        // A namespace is the host's, in which the container's root has no rights: it is the caller's, too, or never was joined.
+        // A namespace is the host's, in which the container's root has no rights: it is the caller's, too, or never was
+        // joined.
         Err(Errno::PERM) => {
             join_all(init, ThreadNameSpaceType::USER)?;
             for one in rest.iter() {

@@ -75,8 +75,8 @@ pub enum Moment {
 }
 
 impl Hooks {
-    /// All of a moment, for who can be told to give up: when nobody holds the other end of `caller` any more, what runs is
-    /// killed and the rest is left out. `state` has the container's pid.
+    /// All of a moment, for who can be told to give up: when nobody holds the other end of `caller` any more, what runs
+    /// is killed and the rest is left out. `state` has the container's pid.
     ///
     /// # Errors
     /// Those that failed; of [`Moment::Create`] and [`Moment::Started`] the first.

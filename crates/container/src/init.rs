@@ -202,14 +202,14 @@ fn open_terminal(plan: &Plan, root: BorrowedFd<'_>, proc: &Procfs) -> Result<Opt
 /// A working directory that the image lacks is made, as every runtime does.
 fn make_cwd(plan: &Plan, root: BorrowedFd<'_>) -> Result<(), Error> {
     match rustix::fs::stat(plan.process.cwd.as_c_str()) {
-        Err(rustix::io::Errno::NOENT) => destination::find_or_make(root, &plan.process.cwd, Shape::Folder).map(drop),
+        Err(rustix::io::Errno::NOENT) => destination::find_or_make(root, &plan.process.cwd, Shape::Directory).map(drop),
         // The process will tell of any other trouble in its own name.
         _ => Ok(()),
     }
 }
 
-/// Memory is joined as late as it can be, so that the set-up is not counted against the limit; but not after the start: who
-/// watches a created container (for its OOM kills, its use of memory) asks the kernel for its groups now.
+/// Memory is joined as late as it can be, so that the set-up is not counted against the limit; but not after the start:
+/// who watches a created container (for its OOM kills, its use of memory) asks the kernel for its groups now.
 fn join_last(plan: &Plan, birth: &Birth<'_>) -> Result<(), Error> {
     birth
         .joiner

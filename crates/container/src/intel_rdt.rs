@@ -1,8 +1,8 @@
 //! `linux.intelRdt`: the class of service (cache and memory bandwidth) that the container's processes are in.
 //!
-//! A class is a folder of the resctrl file system, as a monitoring group within it is one. Children are born in the class of
-//! their parent, so the container's init is put there before it is started. The machine must have the resctrl file system
-//! mounted on `/sys/fs/resctrl`, as every distribution that mounts it does.
+//! A class is a directory of the resctrl file system, as a monitoring group within it is one. Children are born in the
+//! class of their parent, so the container's init is put there before it is started. The machine must have the resctrl
+//! file system mounted on `/sys/fs/resctrl`, as every distribution that mounts it does.
 //!
 //! Source: runtime-spec config-linux.md, "IntelRdt"; Documentation/filesystems/resctrl.rst.
 
@@ -16,7 +16,7 @@ use crate::{Error, error::During};
 const ROOT: &str = "/sys/fs/resctrl";
 /// `RDTGROUP_SUPER_MAGIC` of linux/magic.h.
 const MAGIC: u64 = 0x0765_5821;
-/// Folders of the file system that are no classes.
+/// Directories of the file system that are no classes.
 const RESERVED: [&str; 3] = ["info", "mon_groups", "mon_data"];
 
 /// What is asked for, checked.
@@ -131,10 +131,10 @@ impl Places {
     }
 
     fn remove(&self, class_too: bool) -> Result<(), Error> {
-        for folder in self.monitor.iter().chain(class_too.then_some(&self.class)) {
-            match fs::remove_dir(folder) {
+        for directory in self.monitor.iter().chain(class_too.then_some(&self.class)) {
+            match fs::remove_dir(directory) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::system(format!("remove {}", folder.display()), error));
+                    return Err(Error::system(format!("remove {}", directory.display()), error));
                 }
                 _ => {}
             }
@@ -160,16 +160,16 @@ fn check<'a>(field: &str, name: &'a str) -> Result<&'a str, Error> {
 }
 
 /// Whether it was not there before.
-fn make(folder: &Path) -> Result<bool, Error> {
-    match fs::create_dir(folder) {
+fn make(directory: &Path) -> Result<bool, Error> {
+    match fs::create_dir(directory) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(Error::system(format!("make {} for linux.intelRdt", folder.display()), error)),
+        Err(error) => Err(Error::system(format!("make {} for linux.intelRdt", directory.display()), error)),
     }
 }
 
-fn put(folder: &Path, pid: i32) -> Result<(), Error> {
-    let tasks = folder.join("tasks");
+fn put(directory: &Path, pid: i32) -> Result<(), Error> {
+    let tasks = directory.join("tasks");
     fs::write(&tasks, pid.to_string()).during(|| format!("write process {pid} to {}", tasks.display()))
 }
 

@@ -7,18 +7,19 @@
 //!    checked whole, nothing changed     cgroup, clone3    set up, waits        execve, nothing else
 //! ```
 //!
-//! - [`Plan::new`] is the edge: whatever is wrong with a spec is told there, naming the property, and nothing was changed.
-//! - [`create`] makes the cgroup and clones. The child sets itself up (`init.rs` reads as the list of steps) and waits on a
-//!   socket (`sync.rs` draws what is said); the parent goes on at once and is told by a readable descriptor.
+//! - [`Plan::new`] is the edge: whatever is wrong with a spec is told there, naming the property, and nothing was
+//!   changed.
+//! - [`create`] makes the cgroup and clones. The child sets itself up (`init.rs` reads as the list of steps) and waits
+//!   on a socket (`sync.rs` draws what is said); the parent goes on at once and is told by a readable descriptor.
 //! - [`exec`] puts a command into a running container the same way: a fork that joins the namespaces by pidfd.
 //!
-//! Who calls must have one thread, because the child is a copy of the caller: the kernel is asked, and refuses otherwise.
-//! The fewer mounts the caller's mount namespace has, the faster; it needs a procfs on `/proc`.
+//! Who calls must have one thread, because the child is a copy of the caller: the kernel is asked, and refuses
+//! otherwise. The fewer mounts the caller's mount namespace has, the faster; it needs a procfs on `/proc`.
 //!
 //! # What is absent on purpose
-//! No path of a container is ever followed outside of its root: mounts are made detached first, then the root is entered,
-//! and only then is anything attached. Nothing is written through the container's `/proc`. No helper program is started.
-//! No state is kept: what a caller must remember is in [`Nascent`].
+//! No path of a container is ever followed outside of its root: mounts are made detached first, then the root is
+//! entered, and only then is anything attached. Nothing is written through the container's `/proc`. No helper program
+//! is started. No state is kept: what a caller must remember is in [`Nascent`].
 //!
 //! # Source
 //! OCI runtime specification 1.3, `config.md` and `config-linux.md`; one property, one file.

@@ -1,7 +1,7 @@
 //! `linux.maskedPaths` and `linux.readonlyPaths`.
 //!
-//! A masked folder is covered by one read-only, empty tmpfs that all share, a masked file by a device that is checked to be
-//! `/dev/null` (CVE-2025-31133: the container's own `/dev/null` may be a symlink that a neighbour swaps).
+//! A masked directory is covered by one read-only, empty tmpfs that all share, a masked file by a device that is
+//! checked to be `/dev/null` (CVE-2025-31133: the container's own `/dev/null` may be a symlink that a neighbour swaps).
 
 use std::ffi::CString;
 
@@ -55,7 +55,7 @@ impl Masks {
                 descriptors::leave(found);
             }
         }
-        let mut covers = Covers { root, folder: None, file: None };
+        let mut covers = Covers { root, directory: None, file: None };
         for path in &self.masked {
             if let Some(found) = find(root, path)? {
                 covers.put_on(&found).map_err(|error| error.within(format!("mask {path:?}")))?;
@@ -95,8 +95,8 @@ fn clone_tree(of: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
 /// What lies upon masked paths; each made when it is first needed.
 struct Covers<'a> {
     root: BorrowedFd<'a>,
-    /// The tmpfs, attached on the first masked folder.
-    folder: Option<OwnedFd>,
+    /// The tmpfs, attached on the first masked directory.
+    directory: Option<OwnedFd>,
     /// `/dev/null`
     file: Option<OwnedFd>,
 }
@@ -104,11 +104,11 @@ struct Covers<'a> {
 impl Covers<'_> {
     fn put_on(&mut self, found: &OwnedFd) -> Result<(), Error> {
         let kind = FileType::from_raw_mode(fstat(found).during(|| "ask what it is")?.st_mode);
-        if kind == FileType::Directory { self.cover_folder(found) } else { self.cover_file(found) }
+        if kind == FileType::Directory { self.cover_directory(found) } else { self.cover_file(found) }
     }
 
-    fn cover_folder(&mut self, found: &OwnedFd) -> Result<(), Error> {
-        if let Some(first) = &self.folder {
+    fn cover_directory(&mut self, found: &OwnedFd) -> Result<(), Error> {
+        if let Some(first) = &self.directory {
             let tree = clone_tree(first.as_fd(), false).during(|| "clone the empty tmpfs")?;
             attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs")?;
             descriptors::leave(tree);
@@ -122,7 +122,7 @@ impl Covers<'_> {
         options.data.push(("nr_inodes".to_owned(), Some("1".to_owned())));
         let tree = FileSystem { kind: c"tmpfs".into(), source: Some(c"tmpfs".into()) }.make(&options)?;
         attach(tree.as_fd(), found.as_fd()).during(|| "attach the empty tmpfs")?;
-        self.folder = Some(tree);
+        self.directory = Some(tree);
         Ok(())
     }
 

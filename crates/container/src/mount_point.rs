@@ -9,12 +9,12 @@ use crate::{
     destination::{self, Shape},
 };
 
-/// Makes what is missing of `path` inside `root`: folders (0755), and at its end a folder or an empty file (0644). No
-/// symlink leads out of the root.
+/// Makes what is missing of `path` inside `root`: directories (0755), and at its end a directory or an empty file
+/// (0644). No symlink leads out of the root.
 ///
 /// # Errors
 /// [`ErrorKind::System`](crate::ErrorKind::System): what the kernel says, with the path.
-pub fn find_or_make(root: BorrowedFd<'_>, path: &CStr, folder: bool) -> Result<(), Error> {
-    let shape = if folder { Shape::Folder } else { Shape::File };
+pub fn find_or_make(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> Result<(), Error> {
+    let shape = if directory { Shape::Directory } else { Shape::File };
     destination::find_or_make(root, path, shape).map(drop)
 }

@@ -1,6 +1,6 @@
-//! `mounts`, in two strokes: first every mount is *made*, detached, while the host's paths and procfs are still there; then
-//! the container's root is entered ([`crate::rootfs::enter`]); then each is *attached* at its destination, which can only be
-//! inside ([`made`]).
+//! `mounts`, in two strokes: first every mount is *made*, detached, while the host's paths and procfs are still there;
+//! then the container's root is entered ([`crate::rootfs::enter`]); then each is *attached* at its destination, which
+//! can only be inside ([`made`]).
 
 mod bind;
 pub(crate) mod cgroup;
@@ -65,8 +65,8 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Mounts(Vec<Mount>);
 
-/// Where file systems are mounted for a moment to clone parts of them: in the child's private mount namespace, below the old
-/// root, which is dropped before the container's root is shown to anybody. Its procfs is held by descriptor.
+/// Where file systems are mounted for a moment to clone parts of them: in the child's private mount namespace, below
+/// the old root, which is dropped before the container's root is shown to anybody. Its procfs is held by descriptor.
 pub(crate) const SCRATCH: &CStr = c"/proc";
 
 /// File systems whose files take `linux.mountLabel`.
@@ -108,10 +108,10 @@ impl Mounts {
         })
     }
 
-    /// In the caller: what is id-mapped or a file system of the host, for which the rights are the caller's; and `all`, when the
-    /// child will not see its paths. So a file system of the host's directories or devices is not the container's user
-    /// namespace's, as the root is not: only thus has an overlay its `trusted.overlay` attributes, and a device a mount at
-    /// all, whatever devices the container's cgroup denies it.
+    /// In the caller: what is id-mapped or a file system of the host, for which the rights are the caller's; and `all`,
+    /// when the child will not see its paths. So a file system of the host's directories or devices is not the
+    /// container's user namespace's, as the root is not: only thus has an overlay its `trusted.overlay` attributes, and
+    /// a device a mount at all, whatever devices the container's cgroup denies it.
     pub(crate) fn open_sources(&mut self, all: bool, slaves: bool, user: &UserNamespace) -> Result<(), Error> {
         let mut maps = Maps::new(user);
         for mount in &mut self.0 {
@@ -126,8 +126,8 @@ impl Mounts {
         Ok(())
     }
 
-    /// In the caller, which knows what the host shows on `/sys/fs/cgroup`: where that is the v2 tree a container sees the v2
-    /// tree, whatever v1 trees there are elsewhere (`net_cls` of a VPN, say).
+    /// In the caller, which knows what the host shows on `/sys/fs/cgroup`: where that is the v2 tree a container sees
+    /// the v2 tree, whatever v1 trees there are elsewhere (`net_cls` of a VPN, say).
     pub(crate) fn settle_cgroups(&mut self, unified: bool) {
         for mount in self.0.iter_mut().filter(|_| unified) {
             if matches!(mount.kind, Kind::CgroupV1(_)) {
@@ -234,14 +234,14 @@ impl Mount {
 
     fn make(&self, groups: Option<&cgroup::Groups>) -> Result<Made<'_>, Error> {
         let made = match &self.kind {
-            Kind::Remount => Ok((None, Shape::Folder, None)),
+            Kind::Remount => Ok((None, Shape::Directory, None)),
             Kind::Bind(source) => source.make(&self.options).map(|(tree, shape)| (Some(tree), shape, None)),
-            Kind::OfHost(_, Some(opened)) => Ok((Some(Detached::Opened(opened.as_fd())), Shape::Folder, None)),
+            Kind::OfHost(_, Some(opened)) => Ok((Some(Detached::Opened(opened.as_fd())), Shape::Directory, None)),
             Kind::New(fs) | Kind::OfHost(fs, None) => {
-                fs.make(&self.options).map(|tree| (Some(Detached::Made(tree)), Shape::Folder, None))
+                fs.make(&self.options).map(|tree| (Some(Detached::Made(tree)), Shape::Directory, None))
             }
             Kind::CgroupV1(trees) => cgroup::make_v1(trees, &self.options, groups)
-                .map(|(root, v1)| (Some(Detached::Made(root)), Shape::Folder, v1)),
+                .map(|(root, v1)| (Some(Detached::Made(root)), Shape::Directory, v1)),
         };
         let (tree, shape, v1) = made.map_err(|error| error.within(format!("mount on {:?}", self.destination)))?;
         Ok(Made { mount: self, tree, shape, v1 })

@@ -139,8 +139,8 @@ impl Namespaces {
         }
     }
 
-    /// Whether somebody must run ahead of the container's init: only the children of who enters a user namespace can be in
-    /// a PID namespace that it owns, and only the children of who makes a time namespace are in it.
+    /// Whether somebody must run ahead of the container's init: only the children of who enters a user namespace can be
+    /// in a PID namespace that it owns, and only the children of who makes a time namespace are in it.
     pub(crate) fn need_forerunner(&self) -> bool {
         self.user.is_other() || self.new_time
     }
@@ -206,8 +206,8 @@ impl Namespaces {
         }
     }
 
-    /// In the forerunner, with its caller's rights: joins what these reach, which is what is owned by a user namespace that
-    /// the caller has rights in. What is left is owned by the one that it enters next.
+    /// In the forerunner, with its caller's rights: joins what these reach, which is what is owned by a user namespace
+    /// that the caller has rights in. What is left is owned by the one that it enters next.
     pub(crate) fn join_with_callers_rights(&self) -> Result<Vec<NamespaceType>, Error> {
         let mut left = Vec::new();
         for (kind, fd) in self.joined() {
@@ -267,7 +267,8 @@ pub(crate) fn new_cgroup_namespace() -> Result<(), Error> {
     syscall::clone::unshare_process(UnshareFlags::NEWCGROUP).during(|| "make a new cgroup namespace")
 }
 
-/// Runs `clone` with the PID namespace of its children switched to `target` (a namespace or a pidfd), and switches back.
+/// Runs `clone` with the PID namespace of its children switched to `target` (a namespace or a pidfd), and switches
+/// back.
 pub(crate) fn with_children_in<T>(
     target: BorrowedFd<'_>,
     clone: impl FnOnce() -> Result<T, Error>,
@@ -279,8 +280,8 @@ pub(crate) fn with_children_in<T>(
     })?;
     let result = clone();
     match move_into_thread_name_spaces(own, ThreadNameSpaceType::PROCESS_ID) {
-        // Who is root only in a user namespace has no right in the machine's PID namespace, from which they came. Such a
-        // process runs one command and ends; nothing else is born of it.
+        // Who is root only in a user namespace has no right in the machine's PID namespace, from which they came. Such
+        // a process runs one command and ends; nothing else is born of it.
         Err(Errno::PERM) => {}
         returned => returned.during(|| "return to the own PID namespace; children would be born in a container's")?,
     }

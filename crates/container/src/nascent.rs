@@ -17,8 +17,8 @@ use crate::{
 
 /// A cloned child that sets itself up, then waits before execve.
 ///
-/// Dropping it closes the parent's end of the socket: unless somebody holds a duplicate of [`Nascent::sync`], a child that
-/// still waits ends.
+/// Dropping it closes the parent's end of the socket: unless somebody holds a duplicate of [`Nascent::sync`], a child
+/// that still waits ends.
 #[derive(Debug)]
 pub struct Nascent {
     /// Its pid in the caller's PID namespace; that of its intermediate process until [`Nascent::is_cloned`].
@@ -116,13 +116,13 @@ impl Nascent {
         self.intermediate.is_none()
     }
 
-    /// Reads what the child sends; never blocks. A child that closed its end and has not ended yet is [`Progress::Pending`]:
-    /// its end (`SIGCHLD`, the pidfd) is the next event.
+    /// Reads what the child sends; never blocks. A child that closed its end and has not ended yet is
+    /// [`Progress::Pending`]: its end (`SIGCHLD`, the pidfd) is the next event.
     ///
     /// # Errors
-    /// A failed step of the set-up or a failed execve; the child's end before execve. The child is gone or ends at once;
-    /// it is still to be reaped. The group may hold one that an intermediate process cloned and could not hand over: it is to
-    /// be killed.
+    /// A failed step of the set-up or a failed execve; the child's end before execve. The child is gone or ends at
+    /// once; it is still to be reaped. The group may hold one that an intermediate process cloned and could not hand
+    /// over: it is to be killed.
     pub fn advance(&mut self) -> Result<Progress, Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
@@ -272,8 +272,8 @@ impl Nascent {
         self.tell(sync::go)
     }
 
-    /// The container will be started over its listening socket ([`Invocation::starter`](crate::Invocation)): it no longer
-    /// ends with this process. To be called when what the starter needs to know is written.
+    /// The container will be started over its listening socket ([`Invocation::starter`](crate::Invocation)): it no
+    /// longer ends with this process. To be called when what the starter needs to know is written.
     ///
     /// # Errors
     /// The child is gone.
@@ -292,8 +292,8 @@ impl Nascent {
         }
     }
 
-    /// Neither ended nor about to. A process that ends closes its descriptors before its pidfd tells, so the kernel's flag
-    /// (`PF_EXITING`, in proc_pid_stat(5)) is asked too.
+    /// Neither ended nor about to. A process that ends closes its descriptors before its pidfd tells, so the kernel's
+    /// flag (`PF_EXITING`, in proc_pid_stat(5)) is asked too.
     fn lives_on(&self) -> bool {
         const PF_EXITING: u32 = 4;
         let exiting = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok().is_none_or(|stat| {

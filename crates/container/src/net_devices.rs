@@ -1,8 +1,8 @@
 //! `linux.netDevices`: devices of the runtime's network namespace that become the container's.
 //!
-//! The child waits in its namespaces while the runtime moves them: only the runtime has rights in both namespaces. A device
-//! keeps its lasting addresses of global scope, which the move takes from it, and is set up. When the container's namespace
-//! ends the kernel moves hardware back to the initial one, and deletes what is virtual.
+//! The child waits in its namespaces while the runtime moves them: only the runtime has rights in both namespaces. A
+//! device keeps its lasting addresses of global scope, which the move takes from it, and is set up. When the
+//! container's namespace ends the kernel moves hardware back to the initial one, and deletes what is virtual.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +85,8 @@ impl NetDevices {
 impl NetDevice {
     fn give(&self, pid: i32, here: &Socket, there: &Socket) -> Result<(), Error> {
         let index = find(here, &self.name).during(|| "find it in the runtime's network namespace")?;
-        // The kernel moves first and renames then: one whose name is taken would be inside, and lost with the container.
+        // The kernel moves first and renames then: one whose name is taken would be inside, and lost with the
+        // container.
         if find(there, &self.inside).is_ok() {
             return Err(Error::system(format!("name it {:?} inside", self.inside), Errno::EXIST));
         }

@@ -10,9 +10,9 @@
 //!                            execve, which ends the courier
 //! ```
 //!
-//! Once its filter is loaded the child may be able to call nothing: any call can be refused, or wait for an agent that does
-//! not have the listener yet. The courier was started before, so the filter is not upon it. It is the one thread that a
-//! child of ours ever has, and no process: a process would be the container's, to be reaped by its program.
+//! Once its filter is loaded the child may be able to call nothing: any call can be refused, or wait for an agent that
+//! does not have the listener yet. The courier was started before, so the filter is not upon it. It is the one thread
+//! that a child of ours ever has, and no process: a process would be the container's, to be reaped by its program.
 //!
 //! Source: runtime-spec config-linux.md, "The Container Process State"; `seccomp_unotify(2)`.
 
@@ -160,7 +160,8 @@ fn send(mut agent: UnixStream, listener: BorrowedFd<'_>, message: &[u8]) -> Resu
             result => break result?,
         }
     };
-    // The child's own duplicate stays open until execve, which may wait for this agent: who reads to the end must find it.
+    // The child's own duplicate stays open until execve, which may wait for this agent: who reads to the end must find
+    // it.
     let whole = agent.write_all(&message[sent..]).and_then(|()| agent.shutdown(Shutdown::Both));
     whole.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

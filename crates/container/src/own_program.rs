@@ -1,9 +1,9 @@
 //! Running from something that no container can write to.
 //!
-//! A process that enters a container shows its program there as `/proc/<pid>/exe`, and an image can have it executed again
-//! (`#!/proc/self/exe`) and then overwrite it on the host (CVE-2019-5736). So before anything is entered, the program
-//! executes itself from a detached read-only clone of its own mount, which nobody in a container can make writable; where
-//! that is not permitted (no privileges), from a sealed copy in memory.
+//! A process that enters a container shows its program there as `/proc/<pid>/exe`, and an image can have it executed
+//! again (`#!/proc/self/exe`) and then overwrite it on the host (CVE-2019-5736). So before anything is entered, the
+//! program executes itself from a detached read-only clone of its own mount, which nobody in a container can make
+//! writable; where that is not permitted (no privileges), from a sealed copy in memory.
 
 use std::{
     ffi::{CStr, CString},
@@ -26,8 +26,9 @@ use syscall::{exec::StringArray, mount_attributes::MountAttributes};
 const SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 const PROGRAM: &CStr = c"/proc/self/exe";
 
-/// Goes on only in a program that cannot be overwritten: executes it again where this one can be, from a read-only clone of
-/// its mount or, where that is not permitted, from a sealed copy. To be called first of all, in a process of one thread.
+/// Goes on only in a program that cannot be overwritten: executes it again where this one can be, from a read-only
+/// clone of its mount or, where that is not permitted, from a sealed copy. To be called first of all, in a process of
+/// one thread.
 ///
 /// Linux 5.12 for the clone, 3.17 for the copy.
 ///
@@ -101,7 +102,8 @@ pub fn sealed_copy(program: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// The kernel refuses, after 150 ms, while anything else refers to a page of the copy: compaction and migration do that
-/// for a moment on a machine short of memory, and are no reason to stay without a program (`memfd_wait_for_pins`, Linux).
+/// for a moment on a machine short of memory, and are no reason to stay without a program (`memfd_wait_for_pins`,
+/// Linux).
 fn seal_file(copy: &File) -> io::Result<()> {
     const TRIES: usize = 40;
     for _ in 1..TRIES {

@@ -1,7 +1,7 @@
 //! Namespaces of a pod in a user namespace: that one, and those it owns, with no process in any of them.
 //!
-//! A namespace belongs to the user namespace of who makes it, so a short-lived child makes them, hands the descriptors over,
-//! and ends. The caller's event loop watches [`Making::line`] meanwhile:
+//! A namespace belongs to the user namespace of who makes it, so a short-lived child makes them, hands the descriptors
+//! over, and ends. The caller's event loop watches [`Making::line`] meanwhile:
 //!
 //! ```text
 //! caller ──clone(CLONE_NEWUSER), or clone and setns──▶ child
@@ -71,8 +71,8 @@ impl OwnedNamespaces {
     /// Clones the child that makes them. The caller must have one thread. Blocks for no longer than the clone takes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for maps that the kernel would refuse; what clone(2) says, or the
-    /// file of a map.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for maps that the kernel would refuse; what clone(2) says, or
+    /// the file of a map.
     pub fn make(self) -> Result<Making, Error> {
         let maps = match self.user {
             Some(_) => None,

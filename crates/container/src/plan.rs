@@ -20,8 +20,8 @@ use crate::{
     time_offsets::TimeOffsets,
 };
 
-/// A spec that was checked whole: what [`create`](crate::create()) will do, in kernel words. Parsed once; below it nothing
-/// is optional that the kernel wants.
+/// A spec that was checked whole: what [`create`](crate::create()) will do, in kernel words. Parsed once; below it
+/// nothing is optional that the kernel wants.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) namespaces: Namespaces,
@@ -45,8 +45,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the spec against itself, the inputs and what this process may do: capabilities, `oom_score_adj` and rlimits
-    /// are clamped to what this host grants, with a warning each.
+    /// Checks the spec against itself, the inputs and what this process may do: capabilities, `oom_score_adj` and
+    /// rlimits are clamped to what this host grants, with a warning each.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the property; nothing was changed.
@@ -123,7 +123,8 @@ impl Plan {
         let host = self.invocation.host_mounts.take();
         let staging = if self.hooks.before_pivot() { host } else { staging };
         let staging = staging.filter(|_| self.namespaces.mount == MountNamespace::New);
-        // The container's root may not pass every folder on the way, nor sees who joins a namespace the caller's files.
+        // The container's root may not pass every directory on the way, nor sees who joins a namespace the caller's
+        // files.
         let other = self.namespaces.user.is_other() || self.namespaces.mount == MountNamespace::Joined;
         let all = staging.is_some() || other && self.rights.mounts;
         if all {
@@ -138,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// Whether it mounts file systems of directories or devices of the host. That is done in the caller, and may wait for a disk.
+    /// Whether it mounts file systems of directories or devices of the host. That is done in the caller, and may wait
+    /// for a disk.
     pub fn mounts_file_systems_of_host(&self) -> bool {
         self.mounts.are_of_host()
     }

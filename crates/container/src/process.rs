@@ -143,7 +143,8 @@ impl Process {
             environment.push(home::variable(root, self.uid()));
         }
         self.labels.apply(proc)?;
-        // No descriptor of a folder, least of all the host's /proc, may be there when the working directory is entered.
+        // No descriptor of a directory, least of all the host's /proc, may be there when the working directory is
+        // entered.
         let told = self.filter.as_ref().map_or(Ok(None), |filter| filter.message(proc))?;
         descriptors::keep_only(last.keep.iter().copied().chain(self.descriptor()), last.preserve)?;
         if let Some(personality) = self.personality {
@@ -197,8 +198,9 @@ pub(crate) struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with it, it
-    /// goes last, and has to allow nothing but execve. `before`, which is given the environment, is confined already.
+    /// The last steps. Without no_new_privs a filter needs `CAP_SYS_ADMIN`, so it goes before the capabilities; with
+    /// it, it goes last, and has to allow nothing but execve. `before`, which is given the environment, is confined
+    /// already.
     pub(crate) fn execute(&self, before: impl FnOnce(&[CString]) -> Result<(), Error>) -> Error {
         if self.file.is_empty() {
             return Error::invalid("process: is missing, so there is nothing to start");

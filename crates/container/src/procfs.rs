@@ -1,7 +1,7 @@
 //! The runtime's own procfs, opened before the container's root is entered, and checked to be what it says.
 //!
-//! Everything that is written under /proc for a container goes through this descriptor and never through the container's
-//! `/proc`, which an image or a racing neighbour may have covered (CVE-2025-52881).
+//! Everything that is written under /proc for a container goes through this descriptor and never through the
+//! container's `/proc`, which an image or a racing neighbour may have covered (CVE-2025-52881).
 
 use std::mem::ManuallyDrop;
 

@@ -16,8 +16,8 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// `capabilities` are the caller's; `staging`: whether it has a staging namespace, which only root of the machine makes,
-    /// so that nothing has to be asked.
+    /// `capabilities` are the caller's; `staging`: whether it has a staging namespace, which only root of the machine
+    /// makes, so that nothing has to be asked.
     ///
     /// # Errors
     /// The maps of this process cannot be read now.
@@ -27,7 +27,8 @@ impl Rights {
     }
 }
 
-/// Read once: no process returns from another user namespace. A failure is not remembered, the next container reads again.
+/// Read once: no process returns from another user namespace. A failure is not remembered, the next container reads
+/// again.
 fn in_first_user_namespace() -> Result<bool, Error> {
     static FIRST: OnceLock<bool> = OnceLock::new();
     if let Some(first) = FIRST.get() {

@@ -1,4 +1,4 @@
-//! The container's root: from a detached mount or a folder, entered by pivot_root.
+//! The container's root: from a detached mount or a directory, entered by pivot_root.
 //!
 //! The root is entered *before* the other mounts are attached: by then they are all made, detached
 //! ([`crate::mounts`]), so nothing outside is needed any more, and no path of an image can lead anywhere but into the
@@ -50,7 +50,7 @@ impl Root {
                     return Err(Error::invalid(format!("root.path: {path:?} is not absolute")));
                 }
                 if !path.is_dir() {
-                    return Err(Error::invalid(format!("root.path: {path:?} is no folder")));
+                    return Err(Error::invalid(format!("root.path: {path:?} is no directory")));
                 }
                 let bytes = path.as_os_str().as_bytes();
                 Source::Path(
@@ -88,9 +88,9 @@ impl Root {
         Ok(())
     }
 
-    /// In the child's new mount namespace, before mounts are made: nothing that is mounted here reaches the caller's. With
-    /// slave, and not private, what the host mounts later still reaches volumes that ask for it. Where the spec wants
-    /// shared, clones of the host's mounts must be made as peers first.
+    /// In the child's new mount namespace, before mounts are made: nothing that is mounted here reaches the caller's.
+    /// With slave, and not private, what the host mounts later still reaches volumes that ask for it. Where the spec
+    /// wants shared, clones of the host's mounts must be made as peers first.
     pub(crate) fn part_from_host(&self) -> Result<(), Error> {
         if self.wants_shared() { Ok(()) } else { slave_all() }
     }
@@ -104,10 +104,10 @@ impl Root {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::SHARED)
     }
 
-    /// The root as a detached mount that can be pivoted into. What the host has mounted below it are slaves, never peers: what
-    /// the container mounts there is its own. The root itself is one where the spec says `slave`: the host's later mounts below
-    /// the root's directory then arrive in the container. Otherwise it is private (config-linux.md, "Rootfs Mount
-    /// Propagation": a shared root belongs to a new peer group).
+    /// The root as a detached mount that can be pivoted into. What the host has mounted below it are slaves, never
+    /// peers: what the container mounts there is its own. The root itself is one where the spec says `slave`: the
+    /// host's later mounts below the root's directory then arrive in the container. Otherwise it is private
+    /// (config-linux.md, "Rootfs Mount Propagation": a shared root belongs to a new peer group).
     pub(crate) fn take(&self) -> Result<OwnedFd, Error> {
         let tree = match &self.source {
             Source::Mount(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 3).during(|| "duplicate the root's descriptor")?,
@@ -130,8 +130,8 @@ impl Root {
         self.propagation.is_some_and(|propagation| propagation.flags == MountPropagationFlags::DOWNSTREAM)
     }
 
-    /// Attaches the root where the host has it, for hooks that look for it there: at its own path, or, of a root without
-    /// one, at the bundle's `rootfs`.
+    /// Attaches the root where the host has it, for hooks that look for it there: at its own path, or, of a root
+    /// without one, at the bundle's `rootfs`.
     pub(crate) fn show(&self, root: BorrowedFd<'_>, bundle: &str) -> Result<(), Error> {
         let place = match &self.path {
             Some(path) => path.clone(),
@@ -180,7 +180,8 @@ pub(crate) fn enter(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), E
     change(root, mount)
 }
 
-/// The same for a root that is attached already. In the caller's own mount namespace the root can only be the process's.
+/// The same for a root that is attached already. In the caller's own mount namespace the root can only be the
+/// process's.
 pub(crate) fn change(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), Error> {
     fchdir(root).during(|| "enter the root")?;
     if mount == MountNamespace::Same {
@@ -192,8 +193,8 @@ pub(crate) fn change(root: BorrowedFd<'_>, mount: MountNamespace) -> Result<(), 
     chdir(c"/").during(|| "enter the new root")
 }
 
-/// Takes the mounts of a container away that had no mount namespace: they are below its root's path in the caller's. One that
-/// has none is fine.
+/// Takes the mounts of a container away that had no mount namespace: they are below its root's path in the caller's.
+/// One that has none is fine.
 ///
 /// # Errors
 /// What umount2(2) says.

@@ -143,8 +143,9 @@ impl Affinity {
     }
 }
 
-/// In the child, once it is in its cpuset: what confines the caller (taskset(1), `CPUAffinity=` of its unit) does not confine
-/// the container, as with runc and crun. Where the kernel refuses it (a seccomp filter of an outer container), it stays.
+/// In the child, once it is in its cpuset: what confines the caller (taskset(1), `CPUAffinity=` of its unit) does not
+/// confine the container, as with runc and crun. Where the kernel refuses it (a seccomp filter of an outer container),
+/// it stays.
 pub(crate) fn reset_affinity() {
     let _ = reset_cpu_affinity();
 }

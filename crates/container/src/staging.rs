@@ -1,8 +1,9 @@
-//! A mount namespace with an empty root, proc and sysfs, and nothing else: what a container's namespace is best copied from.
+//! A mount namespace with an empty root, proc and sysfs, and nothing else: what a container's namespace is best copied
+//! from.
 //!
-//! A new mount namespace is a copy of the one it is made in. From a host's thousand mounts that takes milliseconds, from
-//! these three microseconds. proc and sysfs must be fully visible in it, or a container in a user namespace could not mount
-//! its own.
+//! A new mount namespace is a copy of the one it is made in. From a host's thousand mounts that takes milliseconds,
+//! from these three microseconds. proc and sysfs must be fully visible in it, or a container in a user namespace could
+//! not mount its own.
 
 use std::io;
 
@@ -18,8 +19,8 @@ use rustix::{
 };
 use syscall::clone::Clone3;
 
-/// Moves the calling process, which must have one thread, into a new one. Descriptors opened before keep working; paths of
-/// the host do not. Needs `CAP_SYS_ADMIN` and Linux 5.2.
+/// Moves the calling process, which must have one thread, into a new one. Descriptors opened before keep working; paths
+/// of the host do not. Needs `CAP_SYS_ADMIN` and Linux 5.2.
 ///
 /// # Errors
 /// What the kernel says of the mount or the namespace.
@@ -27,8 +28,8 @@ pub fn enter_new() -> io::Result<()> {
     let root = file_system("tmpfs", &[("mode", "0555"), ("size", "64k")], MountAttrFlags::empty())?;
     syscall::mount_namespace::unshare_mounts()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    // Onto the host's root directory in this namespace. What comes below goes there only now: a mount that is attached to
-    // nothing takes no others before Linux 6.15.
+    // Onto the host's root directory in this namespace. What comes below goes there only now: a mount that is attached
+    // to nothing takes no others before Linux 6.15.
     move_mount(&root, c"", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     for (kind, name) in [("proc", "proc"), ("sysfs", "sys")] {
         mkdirat(&root, name, Mode::from_raw_mode(0o555))?;
@@ -43,8 +44,8 @@ pub fn enter_new() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes one without moving into it: a descriptor keeps it, and a bind mount of that descriptor pins it. The caller must
-/// have one thread.
+/// Makes one without moving into it: a descriptor keeps it, and a bind mount of that descriptor pins it. The caller
+/// must have one thread.
 ///
 /// # Errors
 /// As [`enter_new`].

@@ -28,8 +28,8 @@ pub(crate) fn descriptors(stdio: &Stdio) -> impl Iterator<Item = BorrowedFd<'_>>
     [&stdio.stdin, &stdio.stdout, &stdio.stderr].into_iter().flatten().map(AsFd::as_fd)
 }
 
-/// In the child: 0, 1 and 2 from the terminal, or the caller's own, or from what was given, or `/dev/null`; owned by the process's user, so that
-/// it can open `/dev/stdout` again.
+/// In the child: 0, 1 and 2 from the terminal, or the caller's own, or from what was given, or `/dev/null`; owned by
+/// the process's user, so that it can open `/dev/stdout` again.
 pub(crate) fn apply(stdio: &Stdio, terminal: Option<&Terminal>, root: BorrowedFd<'_>, uid: Uid) -> Result<(), Error> {
     let null = match terminal {
         None if !stdio.own && descriptors(stdio).count() < 3 => Some(open_null(root, OFlags::RDWR)?),

@@ -16,8 +16,8 @@ const ACCEPT_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Starts a container that waits on its listening socket ([`Invocation::starter`](crate::Invocation)): `socket` is a
 /// connection to it. Returns when `execve` succeeded, or says why it did not.
 ///
-/// `may_start` is called again and again while the container's process does not read the request (it may be frozen): with an
-/// error from it the request is withdrawn, and the container still waits.
+/// `may_start` is called again and again while the container's process does not read the request (it may be frozen):
+/// with an error from it the request is withdrawn, and the container still waits.
 ///
 /// # Errors
 /// A start hook or `execve` failed; the container's process is gone. Or that of `may_start`.

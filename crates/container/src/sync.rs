@@ -13,23 +13,23 @@
 //!   │ ◀──────── end of file ────────────────│  execve closed its end: the command runs
 //! ```
 //!
-//! An intermediate process ([`crate::forerunner`]) speaks to the parent over the same pair, before the child that it clones,
-//! which waits for its `G` first:
+//! An intermediate process ([`crate::forerunner`]) speaks to the parent over the same pair, before the child that it
+//! clones, which waits for its `G` first:
 //!
 //! ```text
 //! parent                                   intermediate process
 //!   │ ◀──────── U ──────────────────────────│  unmapped: in its new user namespace; waits
 //!   │ ───────── G ─────────────────────────▶│  go: the maps are written
-//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec, which waits; the intermediate process ends
-//!   │ ◀──────── E kind message ─────────────│  or a step failed: it ends
+//!   │ ◀──────── B pid [pidfd] ──────────────│  born: the child of create or exec, which waits; the intermediate
+//!   process ends │ ◀──────── E kind message ─────────────│  or a step failed: it ends
 //! ```
 //!
 //! Who makes the namespaces of a pod ([`crate::owned_namespaces`]) waits for `G` and says `M [descriptors]` or `E`.
 //!
 //! The child of exec does not wait: `R` and the end of file follow each other.
 //!
-//! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`; from
-//! then on it speaks to that one.
+//! After `L` the child no longer needs this parent: it accepts connections on the listening socket until one says `S`;
+//! from then on it speaks to that one.
 //!
 //! The child waits as long as *any* process holds the parent's end, so a second holder is what lets a waiting container
 //! outlive its monitor; when the last one is gone the child reads the end of file and ends.

@@ -57,8 +57,8 @@ impl Sysctls {
     }
 }
 
-/// The names of the host have properties of their own. As in runc and crun, `kernel.hostname` is refused, so that a spec has
-/// one host name; as in crun, `kernel.domainname` may repeat `domainname`, which is younger than it.
+/// The names of the host have properties of their own. As in runc and crun, `kernel.hostname` is refused, so that a
+/// spec has one host name; as in crun, `kernel.domainname` may repeat `domainname`, which is younger than it.
 fn check_names(key: &str, path: &str, value: &str, domainname: Option<&str>) -> Result<(), Error> {
     let property = match path {
         "kernel/hostname" => "hostname",

@@ -82,7 +82,7 @@ impl Terminal {
     pub(crate) fn mount_console(&self, root: BorrowedFd<'_>) -> Result<(), Error> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         let tree = open_tree(self.slave.as_fd(), c"", flags).during(|| "clone the terminal for /dev/console")?;
-        let dev = destination::find_or_make(root, c"/dev", Shape::Folder)?;
+        let dev = destination::find_or_make(root, c"/dev", Shape::Directory)?;
         // Not through a symlink that an image may have there.
         let console = destination::find_or_make(dev.as_fd(), c"/console", Shape::File)?;
         attach(tree.as_fd(), console.as_fd()).during(|| "mount the terminal on /dev/console")?;

@@ -12,8 +12,8 @@ pub(crate) fn c_string(field: &str, text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::invalid(format!("{field}: {text:?} has a NUL byte")))
 }
 
-/// An absolute path in the container: no NUL, bounded; `.` and empty parts dropped, and each `..` with the part before it, as
-/// runc does. At the root `..` is the root.
+/// An absolute path in the container: no NUL, bounded; `.` and empty parts dropped, and each `..` with the part before
+/// it, as runc does. At the root `..` is the root.
 pub(crate) fn inner_path(field: &str, path: &str) -> Result<CString, Error> {
     let wrong = |why: &str| Err(Error::invalid(format!("{field}: {path:?} {why}")));
     if !path.starts_with('/') {

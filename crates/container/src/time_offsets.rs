@@ -1,7 +1,7 @@
 //! `linux.timeOffsets`: clocks of a new time namespace. Linux 5.6.
 //!
-//! A process is never moved into a new time namespace, its children are born in it, and the offsets must be written before
-//! the first one is; so somebody runs ahead of the container's init ([`crate::forerunner`]) to make it.
+//! A process is never moved into a new time namespace, its children are born in it, and the offsets must be written
+//! before the first one is; so somebody runs ahead of the container's init ([`crate::forerunner`]) to make it.
 
 use std::{collections::BTreeMap, fmt::Write};
 

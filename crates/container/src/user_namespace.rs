@@ -62,8 +62,8 @@ struct Map<'a> {
     own: u32,
 }
 
-/// In the parent: writes the maps of the user namespace that `pid` made. Who has the privileges writes them; who has not may
-/// map the own ids, and for more needs `newuidmap` and `newgidmap`, which ask `/etc/subuid` and `/etc/subgid`.
+/// In the parent: writes the maps of the user namespace that `pid` made. Who has the privileges writes them; who has
+/// not may map the own ids, and for more needs `newuidmap` and `newgidmap`, which ask `/etc/subuid` and `/etc/subgid`.
 pub(crate) fn write_maps(mappings: &IdMappings, pid: i32) -> Result<(), Error> {
     let own = capabilities::own()?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
@@ -138,8 +138,8 @@ impl Map<'_> {
 
 /// As execvp(3) of a sane PATH.
 fn find(program: &str) -> Option<CString> {
-    let folders = ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"];
-    let paths = folders.iter().filter_map(|folder| CString::new(format!("{folder}/{program}")).ok());
+    let directories = ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"];
+    let paths = directories.iter().filter_map(|directory| CString::new(format!("{directory}/{program}")).ok());
     let executable = rustix::fs::Access::EXEC_OK;
     { paths }.find(|path| accessat(CWD, path.as_c_str(), executable, rustix::fs::AtFlags::empty()).is_ok())
 }

@@ -8,8 +8,8 @@ use tonic::transport::{Channel, Endpoint, Error};
 /// default of 4 MiB. Kubelet and crictl use the same figure.
 pub const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
-/// What a server may send before it hears that it was read: with HTTP/2's default of 64 KiB a list of a thousand pods waits
-/// for its reader again and again.
+/// What a server may send before it hears that it was read: with HTTP/2's default of 64 KiB a list of a thousand pods
+/// waits for its reader again and again.
 const WINDOW: u32 = 4 << 20;
 
 /// Connects to a CRI endpoint on a Unix socket (any engine's, not only ours).

@@ -1,8 +1,8 @@
 //! Answers of many rows, as the bytes they are sent as.
 //!
 //! Every `List…Response` of the CRI that grows with the node, and every message of the `Stream…` RPC beside it, is one
-//! repeated field with number 1. So a row that was encoded once can be copied into any of them, and a list of a thousand
-//! pods is a thousand copies instead of tens of thousands of small allocations.
+//! repeated field with number 1. So a row that was encoded once can be copied into any of them, and a list of a
+//! thousand pods is a thousand copies instead of tens of thousands of small allocations.
 
 use std::{marker::PhantomData, sync::Arc};
 

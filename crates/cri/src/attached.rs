@@ -1,5 +1,5 @@
-//! Which containers have attached clients of the command line: what these have not read yet goes with the container, so its
-//! removal waits for them.
+//! Which containers have attached clients of the command line: what these have not read yet goes with the container, so
+//! its removal waits for them.
 
 use std::collections::HashMap;
 

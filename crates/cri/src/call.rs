@@ -146,13 +146,14 @@ impl<'a> From<&'a Status> for End<'a> {
     }
 }
 
-/// Which codes make a server's span an error (OpenTelemetry's conventions for gRPC); the others tell the client of its own.
+/// Which codes make a server's span an error (OpenTelemetry's conventions for gRPC); the others tell the client of its
+/// own.
 fn is_error(code: Code) -> bool {
     is_ours(code) || matches!(code, Code::DeadlineExceeded | Code::Unimplemented)
 }
 
-/// Whether this is how a client learns that something is gone: kubelet asks for the status of what it removed, and of what
-/// ended between a list and the next request.
+/// Whether this is how a client learns that something is gone: kubelet asks for the status of what it removed, and of
+/// what ended between a list and the next request.
 fn is_routine(rpc: Rpc, code: Code) -> bool {
     let asks = matches!(
         rpc,

@@ -1,7 +1,8 @@
 //! Deadlines that clients give their requests (`grpc-timeout`).
 //!
-//! tonic keeps them, too, and then answers `Cancelled`; a client whose own clock is a moment behind would take that for the
-//! truth. gRPC's word is `DeadlineExceeded`. This stands within tonic's, begins earlier and is asked first, so it is heard.
+//! tonic keeps them, too, and then answers `Cancelled`; a client whose own clock is a moment behind would take that for
+//! the truth. gRPC's word is `DeadlineExceeded`. This stands within tonic's, begins earlier and is asked first, so it
+//! is heard.
 
 use std::{
     future::Future,

@@ -1,9 +1,9 @@
-//! What the daemon does once a container of `pinion run` ended: with `--rm` it removes it, else it stops the pod that was
-//! made for it alone, so that its address and host ports are free again. The command line may be gone by then.
+//! What the daemon does once a container of `pinion run` ended: with `--rm` it removes it, else it stops the pod that
+//! was made for it alone, so that its address and host ports are free again. The command line may be gone by then.
 //!
-//! The request is an annotation ([`pod::annotation`]), part of the records: it holds over a restart of the daemon. The order
-//! of a removal (log, container, pod, directory of logs) leaves at every moment a record from which [`recover`] finds the
-//! rest.
+//! The request is an annotation ([`pod::annotation`]), part of the records: it holds over a restart of the daemon. The
+//! order of a removal (log, container, pod, directory of logs) leaves at every moment a record from which [`recover`]
+//! finds the rest.
 
 use std::{fs, io, path::Path, time::Duration};
 
@@ -14,7 +14,8 @@ use pod::{
 
 use crate::answer::Shared;
 
-/// Continues what an earlier daemon was requested to do. Before requests are served, so that no pod is just being filled.
+/// Continues what an earlier daemon was requested to do. Before requests are served, so that no pod is just being
+/// filled.
 pub(crate) fn recover(state: &Shared) {
     let containers = state.engine.containers();
     for pod in state.engine.sandboxes().into_iter().filter(is_removed_when_ended) {
@@ -129,8 +130,9 @@ async fn remove_pod(engine: &Engine, pod: &SandboxStatus) -> Result<(), pod::Err
     Ok(())
 }
 
-/// Removes a pod's directory of logs with the logs in it, and no other file: no path in a record is an order to empty any
-/// directory of the machine. A file that is gone already is not a failure: daemon and command line may both remove it.
+/// Removes a pod's directory of logs with the logs in it, and no other file: no path in a record is an order to empty
+/// any directory of the machine. A file that is gone already is not a failure: daemon and command line may both remove
+/// it.
 ///
 /// # Errors
 /// The kernel's, of the first file that cannot be removed.

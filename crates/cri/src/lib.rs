@@ -6,14 +6,14 @@
 //!            └─ InvalidArgument naming the field  └─ pod::Error → a gRPC code and its sentence
 //! ```
 //!
-//! One RPC is one file: `runtime/<rpc>.rs` and `image/<rpc>.rs` for the two services of the CRI, `native/<rpc>.rs` for our
-//! own (`pinion.v1`), which people's command line uses for what the CRI has not. All three are served on one socket by
-//! [`serve`].
+//! One RPC is one file: `runtime/<rpc>.rs` and `image/<rpc>.rs` for the two services of the CRI, `native/<rpc>.rs` for
+//! our own (`pinion.v1`), which people's command line uses for what the CRI has not. All three are served on one socket
+//! by [`serve`].
 //!
 //! Two rules stand behind every answer:
 //!
-//! - A request that changes something runs to its end even if its client hangs up: kubelet's retry then finds it done (or
-//!   joins it, see [`pod::Engine`]), never half of it.
+//! - A request that changes something runs to its end even if its client hangs up: kubelet's retry then finds it done
+//!   (or joins it, see [`pod::Engine`]), never half of it.
 //! - A refusal names the field as the message has it (`config.linux.resources.cpu_quota: …`) and changes nothing.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Rows of long lists, the same for `List…` and for `Stream…`.
 //!
-//! Most of a row never changes: names, labels, annotations. So that is encoded once for each pod and container and copied
-//! from then on; what changes is encoded behind it. Metrics are all change, and many: they are encoded when there are new
-//! samples, and not by whoever asks next (see [`metrics`]).
+//! Most of a row never changes: names, labels, annotations. So that is encoded once for each pod and container and
+//! copied from then on; what changes is encoded behind it. Metrics are all change, and many: they are encoded when
+//! there are new samples, and not by whoever asks next (see [`metrics`]).
 
 mod field;
 mod kept;
@@ -20,8 +20,8 @@ use crate::{
     status::{ContainerFilter, SandboxFilter, listed_container, listed_sandbox},
 };
 
-/// Bytes of rows after which the next message of a stream begins: far below what any client takes, and large enough that
-/// few messages are needed.
+/// Bytes of rows after which the next message of a stream begins: far below what any client takes, and large enough
+/// that few messages are needed.
 const PART: usize = 256 * 1024;
 
 /// What is encoded already.
@@ -97,8 +97,8 @@ pub(crate) fn root(state: &Shared) -> String {
     state.engine.images().root().to_string_lossy().into_owned()
 }
 
-/// Messages of some [`PART`] each, every row in exactly one; at least one row in each. It is read by the client's pace and
-/// holds nothing but the rows.
+/// Messages of some [`PART`] each, every row in exactly one; at least one row in each. It is read by the client's pace
+/// and holds nothing but the rows.
 pub(crate) fn in_parts<T: Send + 'static>(rows: Rows) -> Streamed<cri_proto::encoded::Encoded<T>> {
     let mut next = 0;
     Box::pin(stream::iter(std::iter::from_fn(move || {

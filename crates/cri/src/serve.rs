@@ -91,8 +91,8 @@ impl AsyncWrite for Accepted {
 }
 
 /// Serves the CRI's two services and our own on one socket until `stop` resolves; requests that run are answered first.
-/// Sessions of exec, attach and port-forward end then. `closed` is cancelled when no more connections are taken: who connects
-/// from then on waits in the listener's queue, for as long as somebody holds it.
+/// Sessions of exec, attach and port-forward end then. `closed` is cancelled when no more connections are taken: who
+/// connects from then on waits in the listener's queue, for as long as somebody holds it.
 ///
 /// `daemon` is the program around the engine, for what `pinion.v1` tells and asks of it.
 ///

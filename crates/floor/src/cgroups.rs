@@ -60,7 +60,7 @@ impl Groups {
     pub(crate) fn make(name: &str) -> io::Result<Self> {
         let mut trees = Vec::new();
         for tree in TREES {
-            let Ok(root) = folder(CWD, &format!("/sys/fs/cgroup/{tree}")) else { continue };
+            let Ok(root) = directory(CWD, &format!("/sys/fs/cgroup/{tree}")) else { continue };
             mkdirat(&root, name, Mode::from_raw_mode(0o755))?;
             for (_, file, values) in LIMITS.iter().filter(|(of, ..)| *of == tree) {
                 limit(root.as_fd(), name, file, values)?;
@@ -72,11 +72,11 @@ impl Groups {
             trees.push(Tree { name: tree, root, tasks });
         }
         let v2 = if trees.is_empty() { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/unified" };
-        let v2_root = folder(CWD, v2).ok();
+        let v2_root = directory(CWD, v2).ok();
         let v2 = match &v2_root {
             Some(root) => {
                 mkdirat(root, name, Mode::from_raw_mode(0o755))?;
-                Some(folder(root.as_fd(), name)?)
+                Some(directory(root.as_fd(), name)?)
             }
             None => None,
         };
@@ -130,7 +130,7 @@ fn limit(root: BorrowedFd<'_>, group: &str, file: &str, values: &[&str]) -> io::
     Ok(())
 }
 
-fn folder(at: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+fn directory(at: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
     open(at, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 

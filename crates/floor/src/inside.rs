@@ -26,7 +26,7 @@ const GUARDED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NOEXEC).union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const MASKED_FILES: [&CStr; 5] =
     [c"/proc/kcore", c"/proc/keys", c"/proc/latency_stats", c"/proc/timer_list", c"/proc/sched_debug"];
-const MASKED_FOLDERS: [&CStr; 4] = [c"/proc/acpi", c"/proc/asound", c"/proc/scsi", c"/sys/firmware"];
+const MASKED_DIRECTORIES: [&CStr; 4] = [c"/proc/acpi", c"/proc/asound", c"/proc/scsi", c"/sys/firmware"];
 const READONLY: [&CStr; 5] = [c"/proc/bus", c"/proc/fs", c"/proc/irq", c"/proc/sys", c"/proc/sysrq-trigger"];
 const DEVICES: [(&CStr, u32, u32); 6] =
     [(c"null", 1, 3), (c"zero", 1, 5), (c"full", 1, 7), (c"random", 1, 8), (c"urandom", 1, 9), (c"tty", 5, 0)];
@@ -155,7 +155,7 @@ fn hide() -> io::Result<()> {
         readonly.apply(&tree, true)?;
         attach(&tree, CWD, path)?;
     }
-    for path in MASKED_FOLDERS {
+    for path in MASKED_DIRECTORIES {
         let Ok(place) = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else { continue };
         let empty = new(c"tmpfs", &[], MountAttrFlags::MOUNT_ATTR_RDONLY)?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;

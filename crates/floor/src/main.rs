@@ -1,12 +1,14 @@
 //! The floor: the system calls that a container's life needs, and nothing else.
 //!
-//! `pinion-floor ROOTFS GROUP FILTER PROGRAM…`: no JSON, no options, no checks of what an image may have prepared, no messages;
-//! the spec is that of `pinion-bench oci`, word for word in these files. What a runtime takes longer than this is its own.
+//! `pinion-floor ROOTFS GROUP FILTER PROGRAM…`: no JSON, no options, no checks of what an image may have prepared, no
+//! messages; the spec is that of `pinion-bench oci`, word for word in these files. What a runtime takes longer than
+//! this is its own.
 //!
 //! It makes a real container: the benchmark compares what is seen inside with what is seen under the first runtime.
 //!
 //! Two things that no runtime can go without are here, too: running from a program that the container cannot write to
-//! (CVE-2019-5736), and a record of the container for the next call, written beside and renamed, with the filter for `exec`.
+//! (CVE-2019-5736), and a record of the container for the next call, written beside and renamed, with the filter for
+//! `exec`.
 
 #![forbid(unsafe_code)]
 

@@ -11,10 +11,10 @@ const ROOT: &str = "/run/pinion-floor";
 /// As long as a runtime's record of the benchmark's container.
 const LENGTH: usize = 1500;
 
-/// A folder with a record and a filter.
+/// A directory with a record and a filter.
 pub(crate) struct Record {
     root: OwnedFd,
-    folder: OwnedFd,
+    directory: OwnedFd,
     name: String,
 }
 
@@ -27,8 +27,8 @@ impl Record {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, ROOT, flags, Mode::empty())?;
         mkdirat(&root, name, Mode::from_raw_mode(0o700))?;
-        let folder = openat(&root, name, flags, Mode::empty())?;
-        let record = Self { root, folder, name: name.to_owned() };
+        let directory = openat(&root, name, flags, Mode::empty())?;
+        let record = Self { root, directory, name: name.to_owned() };
         record.put("seccomp.bpf", filter)?;
         Ok(record)
     }
@@ -37,18 +37,18 @@ impl Record {
         let mut text = format!("{{\"pid\":{pid}}}").into_bytes();
         text.resize(LENGTH, b' ');
         self.put(".state.json", &text)?;
-        Ok(renameat(&self.folder, ".state.json", &self.folder, "state.json")?)
+        Ok(renameat(&self.directory, ".state.json", &self.directory, "state.json")?)
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        rustix::io::write(openat(&self.folder, name, flags, Mode::from_raw_mode(0o600))?, bytes)?;
+        rustix::io::write(openat(&self.directory, name, flags, Mode::from_raw_mode(0o600))?, bytes)?;
         Ok(())
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {
         for name in ["state.json", "seccomp.bpf"] {
-            unlinkat(&self.folder, name, AtFlags::empty())?;
+            unlinkat(&self.directory, name, AtFlags::empty())?;
         }
         unlinkat(&self.root, self.name.as_str(), AtFlags::REMOVEDIR)?;
         Ok(())

@@ -1,17 +1,17 @@
-//! Pulls an image into a folder, and says how long it took and how much memory at most.
+//! Pulls an image into a directory, and says how long it took and how much memory at most.
 //!
-//! `cargo run --release -p image --example pull -- FOLDER IMAGE`
+//! `cargo run --release -p image --example pull -- DIRECTORY IMAGE`
 
 use std::{path::Path, time::Instant};
 
 #[tokio::main]
 async fn main() -> Result<(), image::Error> {
     let mut arguments = std::env::args().skip(1);
-    let (Some(folder), Some(name)) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: pull FOLDER IMAGE");
+    let (Some(directory), Some(name)) = (arguments.next(), arguments.next()) else {
+        eprintln!("usage: pull DIRECTORY IMAGE");
         std::process::exit(2);
     };
-    let store = image::Store::open(Path::new(&folder), image::Registries::default())?;
+    let store = image::Store::open(Path::new(&directory), image::Registries::default())?;
     let begun = Instant::now();
     let image = store.pull(&name, None, None).await?;
     let took = begun.elapsed();

@@ -8,15 +8,15 @@ use crate::Error;
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Registries {
-    /// Mirrors by registry host (`docker.io`): base URLs, tried in order before the host itself. A URL without a scheme is
-    /// `https`, on loopback `http`; the key `*` is for every host that has no entry of its own.
+    /// Mirrors by registry host (`docker.io`): base URLs, tried in order before the host itself. A URL without a scheme
+    /// is `https`, on loopback `http`; the key `*` is for every host that has no entry of its own.
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// Hosts (`host` or `host:port`) that are spoken to by plain HTTP; loopback always is.
     pub plain_http: Vec<String>,
     /// Registry of names without a host; `docker.io` if absent.
     pub default_registry: Option<String>,
-    /// Folder of hosts' settings in containerd's layout (`certs.d`), read when a pull begins. For the hosts it names it goes
-    /// before `mirrors` and `plain_http`.
+    /// Directory of hosts' settings in containerd's layout (`certs.d`), read when a pull begins. For the hosts it names
+    /// it goes before `mirrors` and `plain_http`.
     pub config_dir: Option<PathBuf>,
     /// A file like Docker's `config.json` with `auths`, for pulls that bring no credentials.
     pub auth_file: Option<PathBuf>,

@@ -51,8 +51,8 @@ impl Content {
         fs::metadata(self.path(digest)).ok().map(|meta| meta.len())
     }
 
-    /// [`Content::size`] of a blob that the caller leased. Waits for a removal that began before the lease: what is here
-    /// now stays for as long as the lease does. Blocks.
+    /// [`Content::size`] of a blob that the caller leased. Waits for a removal that began before the lease: what is
+    /// here now stays for as long as the lease does. Blocks.
     pub(crate) fn present(&self, digest: &Digest) -> Option<u64> {
         let _removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
         self.size(digest)
@@ -63,8 +63,8 @@ impl Content {
         self.temporary.join(format!("{kind}-{:x}-{}", self.opened, self.counter.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Gives verified bytes their name. Where a blob has it already (a damaged one, or one of a listed image), they are on
-    /// disk first: a file system may put the new name on disk before the bytes.
+    /// Gives verified bytes their name. Where a blob has it already (a damaged one, or one of a listed image), they are
+    /// on disk first: a file system may put the new name on disk before the bytes.
     pub(crate) fn accept(&self, file: &Path, digest: &Digest) -> Result<(), Error> {
         if self.size(digest).is_some() {
             let synced = File::open(file).and_then(|file| file.sync_all());

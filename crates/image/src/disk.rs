@@ -5,8 +5,8 @@
 //! run_long  ─▶ queue ─▶ 16 threads    syncfs, a walk over a layer, removals: as long as the disk takes
 //! thread    ─▶ a thread of its own    a stream between a disk and something else; the caller bounds their number
 //! ```
-//! tokio's own pool for blocking work is shared by everything that the process does: a disk that does not answer would use
-//! up its threads, and an exec on another disk would wait behind it.
+//! tokio's own pool for blocking work is shared by everything that the process does: a disk that does not answer would
+//! use up its threads, and an exec on another disk would wait behind it.
 
 use std::{
     collections::VecDeque,

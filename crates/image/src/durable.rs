@@ -1,4 +1,5 @@
-//! Small files that survive a power cut whole: written next to their place, put on disk, renamed, their directory put on disk.
+//! Small files that survive a power cut whole: written next to their place, put on disk, renamed, their directory put
+//! on disk.
 
 use std::{
     fs::{self, File},

@@ -67,7 +67,7 @@ pub struct Holdings {
     pub snapshots: u64,
     /// Their bytes, as sampled last.
     pub snapshot_bytes: u64,
-    /// Folders that were taken away and are not deleted yet.
+    /// Directories that were taken away and are not deleted yet.
     pub trash: u64,
 }
 

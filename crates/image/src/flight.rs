@@ -1,8 +1,8 @@
 //! Single-flight: a caller that requests what is already being done gets the result of that.
 //!
-//! An operation runs on a task of its own: a caller that hangs up does not leave it half done. When no caller has waited
-//! for the grace period it is cancelled. It ends by itself then, where it waits for the network: nothing of it still runs
-//! when it has ended, also no thread.
+//! An operation runs on a task of its own: a caller that hangs up does not leave it half done. When no caller has
+//! waited for the grace period it is cancelled. It ends by itself then, where it waits for the network: nothing of it
+//! still runs when it has ended, also no thread.
 
 use std::{
     collections::HashMap,
@@ -59,8 +59,8 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Joins the operation for `key`, or starts it; the flag is set if it was joined. Without a caller for `grace` it is
-    /// cancelled.
+    /// Joins the operation for `key`, or starts it; the flag is set if it was joined. Without a caller for `grace` it
+    /// is cancelled.
     pub(crate) fn join<F, M>(&self, key: K, listeners: &Listeners, grace: Duration, make: M) -> (Landing<V>, bool)
     where
         F: Future<Output = Result<V, Error>> + Send + 'static,

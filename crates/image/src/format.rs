@@ -1,7 +1,7 @@
 //! Versions of what a store keeps on disk, readable while another process has the store open.
 //!
-//! `<root>/format` holds the version of the index's records as a decimal number and a newline. The version of redb's file
-//! format is in the commit slots of `index.redb`'s header (redb, `docs/design.md`).
+//! `<root>/format` holds the version of the index's records as a decimal number and a newline. The version of redb's
+//! file format is in the commit slots of `index.redb`'s header (redb, `docs/design.md`).
 
 use std::{
     fs::{self, File},
@@ -39,8 +39,8 @@ impl DiskFormat {
         (1..=Self::CURRENT.index).contains(&self.index) && self.redb == Self::CURRENT.redb
     }
 
-    /// Reads the format of the store under `root`; `None`: there is no store, or its index is damaged and will be rebuilt.
-    /// Opens nothing for writing and takes no lock.
+    /// Reads the format of the store under `root`; `None`: there is no store, or its index is damaged and will be
+    /// rebuilt. Opens nothing for writing and takes no lock.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -1,7 +1,8 @@
 //! Removal of images, and of what no one needs any more.
 //!
-//! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening removes. No
-//! file is touched while the state is locked. What is removed needs no free space on the disk, or gets it from the reserve.
+//! The index comes first: a crash after its transaction leaves files that nothing lists, which the next opening
+//! removes. No file is touched while the state is locked. What is removed needs no free space on the disk, or gets it
+//! from the reserve.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -89,8 +90,8 @@ impl Inner {
         self.records.sync()
     }
 
-    /// Queues a collection, which waits for the writer's lock and for many removals. What is not collected when the store
-    /// is closed is collected by the next opening.
+    /// Queues a collection, which waits for the writer's lock and for many removals. What is not collected when the
+    /// store is closed is collected by the next opening.
     pub(crate) fn collect_later(self: &Arc<Self>) {
         if self.collection_is_queued.swap(true, Ordering::SeqCst) {
             return;
@@ -109,8 +110,8 @@ impl Inner {
         }
     }
 
-    /// Frees layers and blobs that no image, snapshot or running operation needs. Blobs and records that could not be removed
-    /// are tried again in the background, the directory of a layer at the next opening.
+    /// Frees layers and blobs that no image, snapshot or running operation needs. Blobs and records that could not be
+    /// removed are tried again in the background, the directory of a layer at the next opening.
     pub(crate) fn collect(&self) -> Result<(), Error> {
         let collected = {
             let _writer = self.writer();
@@ -128,8 +129,8 @@ impl Inner {
         self.wake_keeper();
     }
 
-    /// Removes what earlier errors left: records that the index does not list, blobs that nothing needs, and layers that the
-    /// index still lists. Returns whether that succeeded.
+    /// Removes what earlier errors left: records that the index does not list, blobs that nothing needs, and layers
+    /// that the index still lists. Returns whether that succeeded.
     pub(crate) fn remove_left_over(&self) -> bool {
         if !self.left_over.swap(false, Ordering::SeqCst) {
             return true;

@@ -61,7 +61,7 @@ pub struct ImageConfig {
 pub struct Usage {
     /// Allocated bytes.
     pub bytes: u64,
-    /// Files, folders and links.
+    /// Files, directories and links.
     pub inodes: u64,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct LayerRef {
 /// How an unpacked layer lies on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Form {
-    /// A folder, `layers/<chain>`.
+    /// A directory, `layers/<chain>`.
     Directory,
 }
 
@@ -70,7 +70,8 @@ pub(crate) struct LayerRecord {
     /// Digest of its archive; together with `parent` it makes its name. Older records lack it.
     #[serde(default)]
     pub(crate) diff_id: Option<Digest>,
-    /// [`crate::tree_digest`] of its directory. Older records lack it, and those of layers that were found without a record.
+    /// [`crate::tree_digest`] of its directory. Older records lack it, and those of layers that were found without a
+    /// record.
     #[serde(default)]
     pub(crate) digest: Option<String>,
     /// Its files differ from `digest`: no image with it is shown until it is unpacked again.
@@ -205,8 +206,8 @@ impl Index {
         Ok((index(db), Found::Damaged(why)))
     }
 
-    /// One transaction, on disk when this returns. After an error of the disk redb refuses all writes, and pages that the
-    /// kernel could not write are gone from its cache: then the file is written from scratch, with `everything`.
+    /// One transaction, on disk when this returns. After an error of the disk redb refuses all writes, and pages that
+    /// the kernel could not write are gone from its cache: then the file is written from scratch, with `everything`.
     ///
     /// # Errors
     /// The disk failed twice; whether the change is on disk is not known.

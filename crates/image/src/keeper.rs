@@ -1,9 +1,9 @@
-//! What a store repairs while it is open: layers that were lost are unpacked again from their blobs; after a boot that the
-//! store was not closed for, layers and blobs are compared with their digests, those of containers first.
+//! What a store repairs while it is open: layers that were lost are unpacked again from their blobs; after a boot that
+//! the store was not closed for, layers and blobs are compared with their digests, those of containers first.
 //!
-//! A round begins some time after the opening, so that it delays no start, and reads for a quarter of the time only. What
-//! fails is tried again in a later round, and nothing else: what was once compared is not read again. A damaged layer that a
-//! container uses is replaced next to it: see [`crate::superseded`].
+//! A round begins some time after the opening, so that it delays no start, and reads for a quarter of the time only.
+//! What fails is tried again in a later round, and nothing else: what was once compared is not read again. A damaged
+//! layer that a container uses is replaced next to it: see [`crate::superseded`].
 
 use std::{
     collections::HashSet,
@@ -77,8 +77,8 @@ fn run(store: &Weak<Inner>, woken: &Receiver<()>, runtime: Option<&Handle>) {
 }
 
 impl Store {
-    /// Does now what is done in the background from ten seconds after the opening on: compares with digests what a power
-    /// cut may have damaged, unpacks lost layers again. Returns whether nothing is left to be repaired.
+    /// Does now what is done in the background from ten seconds after the opening on: compares with digests what a
+    /// power cut may have damaged, unpacks lost layers again. Returns whether nothing is left to be repaired.
     ///
     /// # Errors
     /// The thread that does it ended early.
@@ -141,8 +141,8 @@ impl Inner {
         done
     }
 
-    /// Compares the layers, then the blobs, that were not compared yet with their digests. Returns whether all of them could
-    /// be read.
+    /// Compares the layers, then the blobs, that were not compared yet with their digests. Returns whether all of them
+    /// could be read.
     fn verify(self: &Arc<Self>, pace: Pace) -> bool {
         let mut done = true;
         for chain in self.layers_by_use() {

@@ -5,8 +5,9 @@
 //!                 layer-<hex>   {"parent": …, "diff_id": …, …}
 //! ```
 //!
-//! A file is a line with the sha256 digest of the rest, and the rest. It is on disk before the index lists what it describes,
-//! and it is removed after the index no longer does, so that the index can be made again from these files alone.
+//! A file is a line with the sha256 digest of the rest, and the rest. It is on disk before the index lists what it
+//! describes, and it is removed after the index no longer does, so that the index can be made again from these files
+//! alone.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -48,7 +49,8 @@ impl Records {
         Ok(Self { dir, last: AtomicU64::new(0) })
     }
 
-    /// Writes an image with all of its names. Its bytes are on disk when this returns, its name after [`Records::sync`].
+    /// Writes an image with all of its names. Its bytes are on disk when this returns, its name after
+    /// [`Records::sync`].
     pub(crate) fn put_image(&self, image: &ImageRecord, names: Vec<String>) -> Result<(), Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -83,8 +85,8 @@ impl Records {
         self.dir.join(format!("layer-{}", chain.hex()))
     }
 
-    /// Everything that the files describe, and whether all of them could be read. Damaged ones are left out, with a line
-    /// in the log.
+    /// Everything that the files describe, and whether all of them could be read. Damaged ones are left out, with a
+    /// line in the log.
     pub(crate) fn read(&self) -> Result<(Everything, bool), Error> {
         let (mut all, mut complete) = (Everything::default(), true);
         let mut leave_out = |error: Error| {

@@ -1,7 +1,8 @@
-//! What opening a store repairs: leftovers of a crash, an index that is missing or damaged, snapshots of an earlier boot.
+//! What opening a store repairs: leftovers of a crash, an index that is missing or damaged, snapshots of an earlier
+//! boot.
 //!
-//! Nothing here reads a layer or a blob as a whole: see [`crate::keeper`]. An error of the disk keeps what it concerns, and
-//! never fails the opening; only what is known to be absent is dropped.
+//! Nothing here reads a layer or a blob as a whole: see [`crate::keeper`]. An error of the disk keeps what it concerns,
+//! and never fails the opening; only what is known to be absent is dropped.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -225,9 +226,9 @@ fn adopt_used_layers(store: &Inner, all: &Everything, change: &mut Change) {
     }
 }
 
-/// An image stays listed if its configuration and layers are there. Else it is kept out of sight, with what it still has, until
-/// it is unpacked again from its blobs or a pull makes it whole; one that lacks blobs and was not pulled until the next
-/// opening goes.
+/// An image stays listed if its configuration and layers are there. Else it is kept out of sight, with what it still
+/// has, until it is unpacked again from its blobs or a pull makes it whole; one that lacks blobs and was not pulled
+/// until the next opening goes.
 fn take_image(store: &Inner, image: &ImageRecord, names: &[(String, Digest)], change: &mut Change) {
     let missing = {
         let state = store.state.lock();

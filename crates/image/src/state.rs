@@ -92,8 +92,8 @@ pub(crate) struct State {
     /// Snapshots whose record could not be read: while there are any, every layer may be in use.
     pub(crate) unreadable: HashSet<String>,
     pub(crate) boot: String,
-    /// Whether this lists everything that the store has. Unset while a rebuilt index may lack what could not be read: then
-    /// nothing is removed, and the next opening rebuilds the index again.
+    /// Whether this lists everything that the store has. Unset while a rebuilt index may lack what could not be read:
+    /// then nothing is removed, and the next opening rebuilds the index again.
     pub(crate) complete: bool,
     /// Layers and blobs are still to be compared with their digests.
     pub(crate) verify: bool,

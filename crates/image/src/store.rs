@@ -1,4 +1,4 @@
-//! The store: one folder, its index, its state in memory.
+//! The store: one directory, its index, its state in memory.
 //!
 //! ```text
 //! <root>/index.redb            names, images, layers
@@ -40,7 +40,7 @@ use crate::{
     unpack::Limits,
 };
 
-/// Images, layers and snapshots under one folder. Cheap to clone.
+/// Images, layers and snapshots under one directory. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -69,14 +69,14 @@ pub(crate) struct Inner {
     pub(crate) left_over: AtomicBool,
     /// Its lock keeps a second process out.
     _lock: File,
-    /// Held by whoever changes the index or the folders that it lists.
+    /// Held by whoever changes the index or the directories that it lists.
     writer: Mutex<()>,
 }
 
 impl Store {
     /// Opens the store, or makes it. Snapshots of an earlier boot are dropped (no container survives one). A missing or
-    /// damaged index is made again from the content store. After an unclean boot, layers and blobs are compared with their
-    /// digests in the background.
+    /// damaged index is made again from the content store. After an unclean boot, layers and blobs are compared with
+    /// their digests in the background.
     ///
     /// # Errors
     /// The directory can't be written, another process has it open, or the index is of a newer format.
@@ -84,8 +84,8 @@ impl Store {
         registries.check()?;
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(at("create", dir))?;
-        // Layers hold setuid programs of strangers: no user of this host may reach them. A file system that is read-only
-        // would refuse the mode that the directory has already.
+        // Layers hold setuid programs of strangers: no user of this host may reach them. A file system that is
+        // read-only would refuse the mode that the directory has already.
         let mode = fs::metadata(dir).map_err(at("read the mode of", dir))?.permissions().mode();
         if mode & 0o7777 != 0o700 {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(at("set the mode of", dir))?;
@@ -144,7 +144,7 @@ impl Store {
         Ok(())
     }
 
-    /// The store's folder, absolute.
+    /// The store's directory, absolute.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.inner.root
@@ -184,8 +184,8 @@ impl Store {
         usage
     }
 
-    /// Removes an image by any of its names, with all of its tags; unknown names succeed. Layers that a container uses stay
-    /// until the container is gone.
+    /// Removes an image by any of its names, with all of its tags; unknown names succeed. Layers that a container uses
+    /// stay until the container is gone.
     ///
     /// # Errors
     /// The name is not valid or not clear, or the disk failed.

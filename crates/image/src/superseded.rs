@@ -1,8 +1,8 @@
 //! Damaged layers that containers use: replaced at once for new containers, kept for those that are mounted on them.
 //!
-//! An overlay holds the inodes of its layers, whatever their names: the right directory takes the place of the damaged one
-//! with `renameat2(RENAME_EXCHANGE)`, and the damaged one stays as `layers/<chain>.damaged-<n>` until the snapshots that may
-//! be mounted on it are gone. A snapshot that is mounted later gets the right one.
+//! An overlay holds the inodes of its layers, whatever their names: the right directory takes the place of the damaged
+//! one with `renameat2(RENAME_EXCHANGE)`, and the damaged one stays as `layers/<chain>.damaged-<n>` until the snapshots
+//! that may be mounted on it are gone. A snapshot that is mounted later gets the right one.
 
 use std::{
     collections::HashSet,
@@ -90,8 +90,8 @@ impl Inner {
         }
     }
 
-    /// Whether `path` in `layers/` is such a directory, which is kept then for as long as a snapshot of this boot may be
-    /// mounted on it.
+    /// Whether `path` in `layers/` is such a directory, which is kept then for as long as a snapshot of this boot may
+    /// be mounted on it.
     pub(crate) fn keep_superseded(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(Ok(chain)) = name.split_once(SUFFIX).map(|(hex, _)| Digest::from_hex(hex)) else { return false };

@@ -23,8 +23,8 @@ const RETRY_MAX: Duration = Duration::from_secs(600);
 /// How long a closing waits for the removal that runs.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by the
-/// thread, too: nothing in it delays or fails the opening of a store.
+/// The thread, and the directory where things are kept until they are deleted. What a crash left there is deleted by
+/// the thread, too: nothing in it delays or fails the opening of a store.
 pub(crate) struct Trash {
     dir: PathBuf,
     counter: AtomicU64,

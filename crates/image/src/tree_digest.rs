@@ -1,8 +1,8 @@
 //! The digest of an unpacked layer: every file's bytes, owner, mode, time, symlink target and attributes.
 //!
-//! It is taken from the files right after they were unpacked, and compared with them after a power cut. It detects damage,
-//! not forgery (XXH3, 128 bits): only this program writes layers. The digests of all entries are added up, so that it does
-//! not depend on the order in which a file system lists them.
+//! It is taken from the files right after they were unpacked, and compared with them after a power cut. It detects
+//! damage, not forgery (XXH3, 128 bits): only this program writes layers. The digests of all entries are added up, so
+//! that it does not depend on the order in which a file system lists them.
 
 use std::{
     ffi::CStr,

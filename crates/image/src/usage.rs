@@ -21,7 +21,8 @@ pub(crate) struct Measure {
     pub(crate) usage: Usage,
     /// Sum of the lengths of regular files.
     pub(crate) length: u64,
-    /// Directories were moved, or could not be opened, or are deeper than [`syscall::directory_tree::DEPTH_MAX`]: there is more than this.
+    /// Directories were moved, or could not be opened, or are deeper than [`syscall::directory_tree::DEPTH_MAX`]: there
+    /// is more than this.
     pub(crate) partial: bool,
 }
 

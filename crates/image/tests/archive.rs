@@ -32,17 +32,17 @@ async fn there_and_back() {
         store.prepare("c", &name).unwrap();
         store.mount("c", false).unwrap();
     }
-    // As a folder.
+    // As a directory.
     let file = other.path().join("image.tar");
     std::fs::write(&file, &archive).unwrap();
     let layout = other.path().join("layout");
     std::fs::create_dir(&layout).unwrap();
     assert!(Command::new("tar").arg("xf").arg(&file).arg("-C").arg(&layout).status().unwrap().success());
     let store = open(&other.path().join("store"));
-    assert_eq!(store.import_folder(&layout).await.unwrap()[0].image.id, pulled.id);
+    assert_eq!(store.import_directory(&layout).await.unwrap()[0].image.id, pulled.id);
 }
 
-/// As `docker save` wrote it before it knew OCI: folders by layer, links between equal ones.
+/// As `docker save` wrote it before it knew OCI: directories by layer, links between equal ones.
 fn docker_archive(image: &TestImage, tags: &str) -> Vec<u8> {
     let config = image.config();
     let manifest =

@@ -11,19 +11,19 @@ use std::{
 use image::{Digest, ErrorKind, Registries, Store};
 use support::{Compression, Registry, Tar, TestImage, open, tree};
 
-/// Pulls an image of these layers; gives the folders of its layers.
+/// Pulls an image of these layers; gives the directories of its layers.
 async fn pull(registry: &Registry, store: &Store, layers: Vec<Vec<u8>>) -> Result<Vec<PathBuf>, image::Error> {
     let mut image = TestImage::new();
-    let mut folders = Vec::new();
+    let mut directories = Vec::new();
     let mut parent = None;
     for tar in layers {
         let chain = Digest::chain(parent.as_ref(), &Digest::of(&tar));
-        folders.push(store.root().join("layers").join(chain.hex()));
+        directories.push(store.root().join("layers").join(chain.hex()));
         parent = Some(chain);
         image = image.layer(tar, Compression::Zstd);
     }
     registry.push("t", "1", &image).await;
-    store.pull(&registry.name("t:1"), None, None).await.map(|_| folders)
+    store.pull(&registry.name("t:1"), None, None).await.map(|_| directories)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn nothing_leaves_the_layer() {
         ("hard link by path", Tar::new().hard_link("link", target).done()),
         ("root is a file", Tar::new().file("./", 0o644, b"").file(".", 0o644, b"x").done()),
         ("parent is a file", Tar::new().file("a", 0o644, b"").file("a/b", 0o644, b"x").done()),
-        ("folder link loop", Tar::new().symlink("a", "b").symlink("b", "a").file("a/x", 0o644, b"x").done()),
+        ("directory link loop", Tar::new().symlink("a", "b").symlink("b", "a").file("a/x", 0o644, b"x").done()),
         ("unknown kind", Tar::new().node("z", tar::EntryType::new(b'Z'), (0, 0)).done()),
         ("long name", Tar::new().pax(&[("path", &[b'a'; 300])]).file("x", 0o644, b"").done()),
         ("long path", Tar::new().pax(&[("path", &b"a/".repeat(3000)[..])]).file("x", 0o644, b"").done()),
@@ -156,7 +156,7 @@ async fn everything_a_layer_may_hold() {
         [0o711, 0o1777, 0, 0o4755, 0o700]
     );
     assert_eq!((at("suid").uid(), at("suid").gid(), at("suid").ino()), (1000, 2000, at("suid2").ino()));
-    assert_eq!(at("closed").mtime(), 1_600_000_000, "folders get their times last");
+    assert_eq!(at("closed").mtime(), 1_600_000_000, "directories get their times last");
     assert!(at("dev").file_type().is_char_device() && at("dev").rdev() == rustix::fs::makedev(1, 3));
     assert!(at("fifo").file_type().is_fifo());
     assert_eq!((at("attributes").mtime(), at("attributes").mtime_nsec()), (1_500_000_000, 250_000_000));
@@ -179,7 +179,7 @@ async fn everything_a_layer_may_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn implied_folders_look_as_below() {
+async fn implied_directories_look_as_below() {
     let (registry, dir) = (Registry::start(), tempfile::tempdir().unwrap());
     let store = open(dir.path());
     let base = Tar::new()

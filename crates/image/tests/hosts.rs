@@ -53,7 +53,7 @@ impl Authority {
     }
 }
 
-/// A store that looks in `certs`, and that folder.
+/// A store that looks in `certs`, and that directory.
 fn store(dir: &Path) -> (Store, PathBuf) {
     let certs = dir.join("certs");
     fs::create_dir(&certs).unwrap();
@@ -83,21 +83,21 @@ async fn certificates_are_asked_for_shown_and_read_again() {
     let secret = Registry::beside(&plain, &ours.tls(true));
     let (store, certs) = store(dir.path());
     let name = format!("{}/a/b:1", secret.address);
-    let folder = certs.join(&secret.address);
+    let directory = certs.join(&secret.address);
     // Docker's layout; at first with an authority that signed nothing here.
-    fs::create_dir(&folder).unwrap();
-    fs::copy(theirs.path("ca.crt"), folder.join("ca.crt")).unwrap();
+    fs::create_dir(&directory).unwrap();
+    fs::copy(theirs.path("ca.crt"), directory.join("ca.crt")).unwrap();
     let error = store.pull(&name, None, None).await.unwrap_err();
     assert!(error.message.contains("certificate"), "{error}");
     // The right one, and nothing of ours to show.
-    fs::copy(ours.path("ca.crt"), folder.join("ca.crt")).unwrap();
+    fs::copy(ours.path("ca.crt"), directory.join("ca.crt")).unwrap();
     let error = store.pull(&name, None, None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
-    fs::copy(ours.path("client.crt"), folder.join("node.cert")).unwrap();
-    fs::copy(ours.path("client.key"), folder.join("node.key")).unwrap();
+    fs::copy(ours.path("client.crt"), directory.join("node.cert")).unwrap();
+    fs::copy(ours.path("client.key"), directory.join("node.key")).unwrap();
     store.pull(&name, None, None).await.unwrap();
     store.remove(&name).await.unwrap();
-    // containerd's layout goes before it in the same folder.
+    // containerd's layout goes before it in the same directory.
     let text =
         format!("server = \"https://{}\"\nca = \"ca.crt\"\nclient = [[\"node.cert\", \"node.key\"]]\n", secret.address);
     hosts(&certs, &secret.address, &text);

@@ -1,4 +1,5 @@
-//! What a disk that fails, an index that is gone, and a full disk must not cost: images, names, and what a container uses.
+//! What a disk that fails, an index that is gone, and a full disk must not cost: images, names, and what a container
+//! uses.
 
 mod support;
 

@@ -2,7 +2,8 @@ use oci::NamespaceType;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
-/// What an attached descriptor is for. The order of roles in an [`Envelope`](crate::Envelope) is the order of descriptors.
+/// What an attached descriptor is for. The order of roles in an [`Envelope`](crate::Envelope) is the order of
+/// descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -1,8 +1,8 @@
 //! Frames on the wire.
 //!
 //! One packet is one frame: its JSON, or one byte `@` where the JSON is longer than [`INLINE_MAX`] and travels in a
-//! sealed memfd that is the first descriptor. The roles in the envelope say what the other descriptors are; a frame whose
-//! roles and descriptors differ in number is malformed, and its descriptors are closed.
+//! sealed memfd that is the first descriptor. The roles in the envelope say what the other descriptors are; a frame
+//! whose roles and descriptors differ in number is malformed, and its descriptors are closed.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},

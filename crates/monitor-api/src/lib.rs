@@ -23,7 +23,8 @@
 //!
 //! The two meet on [`socket_path`]: the daemon [`connect`]s, and where no monitor answers it [`bind`]s and starts one.
 //!
-//! Every request is idempotent or says `AlreadyExists`, so that a daemon that died between request and reply can ask again.
+//! Every request is idempotent or says `AlreadyExists`, so that a daemon that died between request and reply can ask
+//! again.
 
 #![forbid(unsafe_code)]
 
@@ -51,8 +52,9 @@ pub use socket::{SOCKET_NAME, SocketError, accept, bind, connect, socket_path, s
 pub const MAJOR: u32 = 1;
 /// Minor version: raised when something was added that the other side may ignore.
 ///
-/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`. 1.5: `Mounts`, `LogOptions::awaited`. A request that the other side does not know breaks the connection: ask only what its `Welcome` or `Hello`
-/// allows.
+/// 1.1: `Upgrade`. 1.2: `MakeNamespaces`, `PodInit` with a user namespace. 1.3: `Ping`. 1.4: `Holding::user_namespace`.
+/// 1.5: `Mounts`, `LogOptions::awaited`. A request that the other side does not know breaks the connection: ask only
+/// what its `Welcome` or `Hello` allows.
 pub const MINOR: u32 = 5;
 
 /// Most mounts of one container.

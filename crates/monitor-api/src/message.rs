@@ -46,8 +46,9 @@ pub enum Request {
     /// Take over an object that a dead monitor held [Pidfd, Sync, StdoutRead, StderrRead, StdinHold, Log, Terminal,
     /// Seccomp]. Without Seccomp, commands can only be run in it if they bring theirs, or it has none.
     Adopt(Adopt),
-    /// Mounts of a container whose `Create` follows on this connection, where they do not fit that [Mount(n)]: as many times
-    /// as needed, [`crate::MOUNTS_MAX`] in all. They are closed with the connection, and by `Delete`. Contract 1.5.
+    /// Mounts of a container whose `Create` follows on this connection, where they do not fit that [Mount(n)]: as many
+    /// times as needed, [`crate::MOUNTS_MAX`] in all. They are closed with the connection, and by `Delete`. Contract
+    /// 1.5.
     Mounts {
         /// Container id.
         container: String,
@@ -62,8 +63,8 @@ pub enum Request {
     },
     /// Send a signal.
     Kill(Kill),
-    /// Run a command in a container [Stdin, Stdout, Stderr, Seccomp (else the container's)]. Answered by `ExecStarted` [Pidfd, Terminal] once `execve`
-    /// succeeded; its end is an `Event::ExecExited`.
+    /// Run a command in a container [Stdin, Stdout, Stderr, Seccomp (else the container's)]. Answered by `ExecStarted`
+    /// [Pidfd, Terminal] once `execve` succeeded; its end is an `Event::ExecExited`.
     Exec(Box<Exec>),
     /// Copy the container's output to these pipes from now on [Stdout, Stderr], until they close.
     Attach(Attach),
@@ -103,8 +104,9 @@ pub enum Request {
         /// The key.
         key: String,
     },
-    /// Make namespaces that a user namespace owns [Namespace(User) where it is there already, else a new one]. Answered by
-    /// `NamespacesMade` [Namespace(User), Namespace(Network), Namespace(Ipc), Namespace(Uts), as asked for]. Contract 1.2.
+    /// Make namespaces that a user namespace owns [Namespace(User) where it is there already, else a new one]. Answered
+    /// by `NamespacesMade` [Namespace(User), Namespace(Network), Namespace(Ipc), Namespace(Uts), as asked for].
+    /// Contract 1.2.
     MakeNamespaces(MakeNamespaces),
     /// End, if nothing is held; else `FailureKind::State`.
     Shutdown,
@@ -141,16 +143,16 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is reported 2 s later all
-    /// the same, and the output follows.
+    /// A container or pod init ended, its output is in the log to the last byte; where the log hangs, it is reported 2
+    /// s later all the same, and the output follows.
     Exited {
         /// Container id.
         container: String,
         /// How.
         status: ExitStatus,
     },
-    /// Comes before `Exited` where output is still on its way to a log that hangs: the streams must be handed to the next
-    /// monitor, should this one die. Contract 1.3.
+    /// Comes before `Exited` where output is still on its way to a log that hangs: the streams must be handed to the
+    /// next monitor, should this one die. Contract 1.3.
     OutputPending {
         /// Container id.
         container: String,
@@ -213,12 +215,12 @@ pub struct Create {
     pub container: String,
     /// Its sandbox's id, kept for `Inventory`.
     pub sandbox: String,
-    /// The whole OCI spec. `process.terminal` asks for a terminal; `linux.seccomp` is ignored when a compiled program is
-    /// attached; `linux.cgroupsPath` is `/parent/…/name` in every hierarchy.
+    /// The whole OCI spec. `process.terminal` asks for a terminal; `linux.seccomp` is ignored when a compiled program
+    /// is attached; `linux.cgroupsPath` is `/parent/…/name` in every hierarchy.
     pub spec: oci::Spec,
     /// How to write the log.
     pub log: LogOptions,
-    /// Absolute path of a folder of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
+    /// Absolute path of a directory of the node with `config.json` and an empty `rootfs`, for hooks. Contract 1.2.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bundle: String,
     /// How many mounts were sent for it, with `Mounts` and with this: refused where others are there. Contract 1.5.
@@ -231,7 +233,8 @@ pub struct Create {
 pub struct LogOptions {
     /// Longest piece of a line in bytes; a longer line is written as several `P` entries.
     pub line_max: u32,
-    /// No log is attached yet, since its file system does not answer: output is not moved before `ReopenLog` brings one.
+    /// No log is attached yet, since its file system does not answer: output is not moved before `ReopenLog` brings
+    /// one.
     #[serde(default)]
     pub awaited: bool,
 }
@@ -383,8 +386,8 @@ pub struct Holding {
     /// Contract 1.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<HeldHooks>>,
-    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: sent by a side before contract
-    /// 1.4, and asked of the kernel when the container is adopted.
+    /// Whether it has a user namespace of its own, new or joined, as its spec has it; `None`: sent by a side before
+    /// contract 1.4, and asked of the kernel when the container is adopted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_namespace: Option<bool>,
 }

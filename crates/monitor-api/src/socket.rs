@@ -1,7 +1,7 @@
 //! Where daemon and monitor meet: `<state>/monitor.sock`, 0600.
 //!
-//! The daemon binds it and hands the listener to a monitor it starts. A monitor outlives the daemon with that listener, so
-//! a restarted daemon first tries [`connect`]; only where that answers [`SocketError::Absent`] it may [`bind`] anew.
+//! The daemon binds it and hands the listener to a monitor it starts. A monitor outlives the daemon with that listener,
+//! so a restarted daemon first tries [`connect`]; only where that answers [`SocketError::Absent`] it may [`bind`] anew.
 
 use std::{
     io,
@@ -61,20 +61,20 @@ pub fn bind(state: &Path) -> Result<OwnedFd, SocketError> {
         let path = path.clone();
         move |errno: Errno| SocketError::Io { operation, path, source: errno.into() }
     };
-    let (folder, socket) = (open_folder(state)?, socket(&path, SocketFlags::NONBLOCK)?);
+    let (directory, socket) = (open_directory(state)?, socket(&path, SocketFlags::NONBLOCK)?);
     // The mode that bind(2) gives the file is the socket's own, so there is no moment at which it is open to others.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod"))?;
     let fresh = format!("{SOCKET_NAME}.{}", rustix::process::getpid().as_raw_nonzero());
-    let _ = rustix::fs::unlinkat(&folder, &fresh, rustix::fs::AtFlags::empty());
-    let address = address(&folder, &fresh).map_err(failed("address"))?;
+    let _ = rustix::fs::unlinkat(&directory, &fresh, rustix::fs::AtFlags::empty());
+    let address = address(&directory, &fresh).map_err(failed("address"))?;
     rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed("listen"))?;
-    rustix::fs::renameat(&folder, &fresh, &folder, SOCKET_NAME).map_err(failed("rename"))?;
+    rustix::fs::renameat(&directory, &fresh, &directory, SOCKET_NAME).map_err(failed("rename"))?;
     Ok(socket)
 }
 
-/// Removes what a process that died in [`bind`] left beside the socket's name. By the state directory's one owner, while nobody
-/// binds.
+/// Removes what a process that died in [`bind`] left beside the socket's name. By the state directory's one owner,
+/// while nobody binds.
 pub fn sweep(state: &Path) -> io::Result<()> {
     let prefix = format!("{SOCKET_NAME}.");
     for entry in std::fs::read_dir(state)? {
@@ -86,8 +86,8 @@ pub fn sweep(state: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root. Never blocks:
-/// `EAGAIN` where a hung monitor has a full backlog.
+/// Connects to the monitor of this state directory (blocking socket, close-on-exec); the peer must be root. Never
+/// blocks: `EAGAIN` where a hung monitor has a full backlog.
 pub fn connect(state: &Path) -> Result<Connection, SocketError> {
     let path = socket_path(state);
     let failed = |operation| {
@@ -97,8 +97,8 @@ pub fn connect(state: &Path) -> Result<Connection, SocketError> {
             errno => SocketError::Io { operation, path, source: errno.into() },
         }
     };
-    let (folder, socket) = (open_folder(state)?, socket(&path, SocketFlags::NONBLOCK)?);
-    let address = address(&folder, SOCKET_NAME).map_err(failed("address"))?;
+    let (directory, socket) = (open_directory(state)?, socket(&path, SocketFlags::NONBLOCK)?);
+    let address = address(&directory, SOCKET_NAME).map_err(failed("address"))?;
     rustix::net::connect(&socket, &address).map_err(failed("connect"))?;
     rustix::io::ioctl_fionbio(&socket, false).map_err(failed("set blocking"))?;
     check_peer(&socket, &path)?;
@@ -135,7 +135,7 @@ fn socket(path: &Path, flags: SocketFlags) -> Result<OwnedFd, SocketError> {
         .map_err(|errno| SocketError::Io { operation: "socket for", path: path.to_owned(), source: errno.into() })
 }
 
-fn open_folder(state: &Path) -> Result<OwnedFd, SocketError> {
+fn open_directory(state: &Path) -> Result<OwnedFd, SocketError> {
     rustix::fs::open(state, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
         match errno {
             Errno::NOENT => SocketError::Absent(socket_path(state)),
@@ -145,8 +145,8 @@ fn open_folder(state: &Path) -> Result<OwnedFd, SocketError> {
 }
 
 /// By descriptor: a Unix address holds 107 bytes, a state directory may be longer.
-fn address(folder: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
-    let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+fn address(directory: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     SocketAddrUnix::new(path.as_os_str().as_bytes())
 }
 

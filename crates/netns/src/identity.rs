@@ -6,8 +6,9 @@ use rustix::fd::AsFd;
 
 /// A namespace's number, never given twice while the machine runs.
 ///
-/// It is the kernel's `NS_GET_ID` (Linux 6.18), and for network namespaces equals `SO_NETNS_COOKIE` (5.14), which is asked
-/// where the former is not there. Names, inode numbers, descriptors and times are all given again and prove nothing.
+/// It is the kernel's `NS_GET_ID` (Linux 6.18), and for network namespaces equals `SO_NETNS_COOKIE` (5.14), which is
+/// asked where the former is not there. Names, inode numbers, descriptors and times are all given again and prove
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NsId(pub u64);
 

@@ -1,8 +1,8 @@
 //! Pins: namespaces kept by a path, with no process in them.
 //!
-//! A pin is a bind mount of the namespace's file in a hidden folder, the store. It becomes visible in the public folder as
-//! a symbolic link, by rename, so whoever sees the name finds a namespace that is ready. (A file that is made first and
-//! mounted over later, as iproute2 does it, is seen unready by three watchers of four.)
+//! A pin is a bind mount of the namespace's file in a hidden directory, the store. It becomes visible in the public
+//! directory as a symbolic link, by rename, so whoever sees the name finds a namespace that is ready. (A file that is
+//! made first and mounted over later, as iproute2 does it, is seen unready by three watchers of four.)
 //!
 //! ```text
 //! pin:    store/<name> ← empty file → bind mount     public/.<name>.new ← link → rename → public/<name>
@@ -29,10 +29,10 @@ use crate::{Error, Namespace, teardown};
 /// `NSFS_MAGIC` of linux/magic.h: the file system of namespaces.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// A folder of pins and the public folder that shows them.
+/// A directory of pins and the public directory that shows them.
 ///
-/// Where the store lies beneath the public folder, links are relative: they hold then in a container, too, that has the
-/// public folder mounted.
+/// Where the store lies beneath the public directory, links are relative: they hold then in a container, too, that has
+/// the public directory mounted.
 #[derive(Clone, Debug)]
 pub struct PinDir {
     store: PathBuf,
@@ -41,16 +41,16 @@ pub struct PinDir {
 }
 
 impl PinDir {
-    /// Makes both folders where they are missing.
+    /// Makes both directories where they are missing.
     ///
     /// # Errors
-    /// When a folder cannot be made, or a path is not absolute.
+    /// When a directory cannot be made, or a path is not absolute.
     pub fn open(store: &Path, public: &Path) -> Result<Self, Error> {
-        for folder in [store, public] {
-            if !folder.is_absolute() {
-                return Err(Error::path("open pin folder", folder, io::Error::other("the path is not absolute")));
+        for directory in [store, public] {
+            if !directory.is_absolute() {
+                return Err(Error::path("open pin directory", directory, io::Error::other("the path is not absolute")));
             }
-            fs::create_dir_all(folder).map_err(|e| Error::path("create pin folder", folder, e))?;
+            fs::create_dir_all(directory).map_err(|e| Error::path("create pin directory", directory, e))?;
         }
         let target = store.strip_prefix(public).unwrap_or(store).to_owned();
         Ok(Self { store: store.to_owned(), public: public.to_owned(), target })

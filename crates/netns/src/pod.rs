@@ -70,8 +70,8 @@ impl PodNamespaces {
         })?
     }
 
-    /// Sets sysctls inside. All are checked before the first is written: a key must belong to a namespace that the pod has
-    /// of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`; `kernel.domainname`).
+    /// Sets sysctls inside. All are checked before the first is written: a key must belong to a namespace that the pod
+    /// has of its own (`net.*`; `kernel.shm*`, `kernel.msg*`, `kernel.sem`, `fs.mqueue.*`; `kernel.domainname`).
     ///
     /// # Errors
     /// [`Error::Sysctl`] names the key and why.

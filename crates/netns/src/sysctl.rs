@@ -54,8 +54,9 @@ fn swap(c: char) -> char {
     }
 }
 
-/// `root`: of the user namespace that owns the namespaces. The kernel lets only it set those of IPC, whatever capabilities
-/// another has; those of the network it lets their owner and whoever rules it set, with ids as the writer knows them.
+/// `root`: of the user namespace that owns the namespaces. The kernel lets only it set those of IPC, whatever
+/// capabilities another has; those of the network it lets their owner and whoever rules it set, with ids as the writer
+/// knows them.
 pub(crate) fn write_all(writes: &[(String, PathBuf, String)], root: Option<Uid>) -> Result<(), Error> {
     for (key, path, value) in writes {
         let write = || OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes()));

@@ -1,9 +1,10 @@
-//! Measures attaching and detaching, alone and beside many pods: by the built-in network, and by the CNI reference plugins
-//! where a folder of them is named. To be run on a throwaway node:
+//! Measures attaching and detaching, alone and beside many pods: by the built-in network, and by the CNI reference
+//! plugins where a directory of them is named. To be run on a throwaway node:
 //!
 //! ```text
 //! cargo build --release -p network --example attach_time
-//! unshare --net --mount --propagation private sh -c 'mount -t tmpfs t /run && target/release/examples/attach_time 200 [folder]'
+//! unshare --net --mount --propagation private sh -c 'mount -t tmpfs t /run && target/release/examples/attach_time 200
+//! [directory]'
 //! ```
 
 use std::{
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let built_in = Network::open(config(None))?;
         measure("built in", &built_in, many, ROUNDS).await?;
         drop(built_in);
-        if let Some(folder) = plugins {
+        if let Some(directory) = plugins {
             fs::create_dir_all("/run/net.d")?;
             // `promiscMode` is an option that only the program has: it keeps the chain from being done here.
             let list = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "bridge", "bridge": "cni5",
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 "ipam": {"type": "host-local", "subnet": "10.5.0.0/16", "dataDir": "/run/cni"}},
                 {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
             fs::write("/run/net.d/10.conflist", list)?;
-            measure("reference plugins", &Network::open(config(Some(folder)))?, many, ROUNDS / 5).await?;
+            measure("reference plugins", &Network::open(config(Some(directory)))?, many, ROUNDS / 5).await?;
         }
         Ok(())
     })

@@ -3,8 +3,9 @@
 //! ```text
 //! ports reserved → addresses leased → record written → link, addresses, routes → ports mapped
 //! ```
-//! The chain's elements run in order. Those done here run together on one blocking thread; a program runs on its own, so a
-//! slow plugin holds up no other pod. On failure everything is undone, from the record, as [`detach`](crate::detach) does.
+//! The chain's elements run in order. Those done here run together on one blocking thread; a program runs on its own,
+//! so a slow plugin holds up no other pod. On failure everything is undone, from the record, as
+//! [`detach`](crate::detach) does.
 
 use std::{
     io,
@@ -34,8 +35,8 @@ const NO_RESULT: &str = "no element before it has a result";
 const LOOK: Duration = Duration::from_secs(30);
 
 impl Network {
-    /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the conventional path that
-    /// plugins get. It goes on to its end when the caller stops waiting.
+    /// Attaches a pod's namespace to the network; on failure everything is undone. `ns_path` is the conventional path
+    /// that plugins get. It goes on to its end when the caller stops waiting.
     ///
     /// # Errors
     /// [`Error::PortTaken`], [`Error::Exhausted`], [`Error::Attached`], [`Error::Plugin`], or what the kernel said.
@@ -85,8 +86,8 @@ impl Network {
     }
 }
 
-/// The network that is configured, and whether a pod is attached or leaving. The configuration may be on a disk that hangs: that
-/// costs few threads, and its caller an error in the end.
+/// The network that is configured, and whether a pod is attached or leaving. The configuration may be on a disk that
+/// hangs: that costs few threads, and its caller an error in the end.
 async fn look(inner: &Arc<Inner>, sandbox: &str) -> Result<(Arc<Chain>, bool, bool), Error> {
     let failed = |cause| Error::kernel("read", "the network's configuration", cause);
     let (of, id) = (Arc::clone(inner), sandbox.to_owned());
@@ -209,7 +210,8 @@ impl Run {
     }
 }
 
-/// Refuses host ports that processes of the node listen on, or reports that their connections go to the pod from now on.
+/// Refuses host ports that processes of the node listen on, or reports that their connections go to the pod from now
+/// on.
 fn look_for_listeners(pod: &PodRef, mappings: &[Mapping]) -> Result<(), Error> {
     for mapping in mappings {
         let (port, protocol) = (mapping.host_port, mapping.protocol);
@@ -273,7 +275,7 @@ impl Step {
         let leases =
             self.inner.leases(&self.chain)?.ok_or_else(|| Error::config(&options.bridge, "it has no ranges"))?;
         if options.ipam.data_dir.is_some() {
-            // The reconciler does not walk a folder that others use too: this lease is found by its record alone.
+            // The reconciler does not walk a directory that others use too: this lease is found by its record alone.
             self.inner.ledger.write(record)?;
         }
         let lease = || Bridges::lease(options, &leases, &sandbox, INTERFACE);

@@ -62,12 +62,14 @@ pub struct PodRef {
     pub namespace: String,
     /// `K8S_POD_UID`
     pub uid: String,
-    /// Capability arguments for plugins that declare the capability (`dns`, `bandwidth`, `cgroupPath`, `ipRanges`, …), as
-    /// in CNI's CONVENTIONS.md. `portMappings` is made from the ports of [`Network::attach`](crate::Network::attach).
+    /// Capability arguments for plugins that declare the capability (`dns`, `bandwidth`, `cgroupPath`, `ipRanges`, …),
+    /// as in CNI's CONVENTIONS.md. `portMappings` is made from the ports of
+    /// [`Network::attach`](crate::Network::attach).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capability_args: BTreeMap<String, serde_json::Value>,
-    /// Whether a host port that a process of the node listens on is refused. Without it such a port leads to the pod, as
-    /// the `portmap` plugin does it, and the log says so. Of the moment of [`Network::attach`](crate::Network::attach) only.
+    /// Whether a host port that a process of the node listens on is refused. Without it such a port leads to the pod,
+    /// as the `portmap` plugin does it, and the log says so. Of the moment of
+    /// [`Network::attach`](crate::Network::attach) only.
     #[serde(skip)]
     pub free_ports: bool,
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 /// `[network]` of the daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Folder of CNI configurations (`/etc/cni/net.d`). None in it: the built-in bridge.
+    /// Directory of CNI configurations (`/etc/cni/net.d`). None in it: the built-in bridge.
     pub cni_conf_dir: PathBuf,
-    /// Folders of plugin programs, searched in order.
+    /// Directories of plugin programs, searched in order.
     pub cni_bin_dirs: Vec<PathBuf>,
-    /// Folder on tmpfs for attachments and leases. It belongs to one daemon at a time.
+    /// Directory on tmpfs for attachments and leases. It belongs to one daemon at a time.
     pub state_dir: PathBuf,
     /// The built-in network's bridge, `pinion0`.
     pub bridge: String,

@@ -13,8 +13,8 @@ pub(crate) fn of(ns: &netns::Namespace) -> Result<Vec<Counters>, Error> {
     Ok(links.into_iter().filter(|link| !link.loopback).map(|link| link.counters).collect())
 }
 
-/// The node's ends of pods' links, whose counters are the pods' seen from the other side: one dump tells those of all pods,
-/// and no namespace is entered.
+/// The node's ends of pods' links, whose counters are the pods' seen from the other side: one dump tells those of all
+/// pods, and no namespace is entered.
 #[derive(Debug)]
 pub(crate) struct NodeEnds {
     socket: Socket,

@@ -1,7 +1,8 @@
 //! Detaching a pod, by what is on record of it: its network may be configured otherwise by now, its namespace gone.
 //!
 //! ```text
-//! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record gone
+//! record marked as leaving → ports unmapped, plugins' DEL in reverse → link queued to go ─ ─→ addresses free → record
+//! gone
 //! ```
 
 use std::{
@@ -22,9 +23,9 @@ use crate::{
 };
 
 impl Network {
-    /// Detaches a pod; unknown ones succeed, and so does one whose namespace is gone. Ports are free when it returns; the
-    /// link and its address within some 50 ms, in the background, with the ledger keeping the intent ([`Network::settle`]
-    /// waits for it). It goes on to its end when the caller stops waiting.
+    /// Detaches a pod; unknown ones succeed, and so does one whose namespace is gone. Ports are free when it returns;
+    /// the link and its address within some 50 ms, in the background, with the ledger keeping the intent
+    /// ([`Network::settle`] waits for it). It goes on to its end when the caller stops waiting.
     ///
     /// # Errors
     /// When a plugin's `DEL` fails: call again. What did succeed is not undone.

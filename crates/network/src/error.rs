@@ -37,7 +37,8 @@ pub enum Error {
         /// Who has it.
         owner: String,
     },
-    /// A process of the node has a host port, and the pod is to have it for itself ([`PodRef::free_ports`](crate::PodRef)).
+    /// A process of the node has a host port, and the pod is to have it for itself
+    /// ([`PodRef::free_ports`](crate::PodRef)).
     #[error(
         "host port {port}/{protocol}{} is in use by a process of the node; choose another port, or end that process",
         address.as_deref().map(|a| format!(" on {a}")).unwrap_or_default()

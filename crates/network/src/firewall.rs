@@ -1,7 +1,7 @@
 //! What our nftables tables are to hold, and the kernel's likeness of it.
 //!
-//! The wanted state is in memory, rebuilt from the ledger at start. A change goes to the kernel as elements; when the table
-//! is not there or not as we left it (another program flushed it), it is replaced whole, in one transaction.
+//! The wanted state is in memory, rebuilt from the ledger at start. A change goes to the kernel as elements; when the
+//! table is not there or not as we left it (another program flushed it), it is replaced whole, in one transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -70,7 +70,8 @@ impl Wanted {
     }
 }
 
-/// Whether one packet could be meant for both: no address is every address, an unspecified one every address of its family.
+/// Whether one packet could be meant for both: no address is every address, an unspecified one every address of its
+/// family.
 fn clash(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
     match (one, other) {
         (None, _) | (_, None) => true,

@@ -57,10 +57,10 @@ impl Record {
     }
 }
 
-/// The folder of records.
+/// The directory of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// A name found in the ledger.
@@ -71,15 +71,15 @@ pub(crate) struct Entry {
 }
 
 impl Ledger {
-    pub(crate) fn open(folder: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|e| Error::path("create", folder, e))?;
-        Ok(Self { folder: folder.to_owned() })
+    pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(|e| Error::path("create", directory, e))?;
+        Ok(Self { directory: directory.to_owned() })
     }
 
     /// Removes what a crash left beside its name; by the state's one owner.
     pub(crate) fn sweep(&self) -> Result<(), Error> {
-        let fail = |e| Error::path("sweep", &self.folder, e);
-        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+        let fail = |e| Error::path("sweep", &self.directory, e);
+        for entry in fs::read_dir(&self.directory).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             if entry.file_name().to_string_lossy().starts_with('.') {
                 ignore_missing(fs::remove_file(entry.path())).map_err(fail)?;
@@ -89,15 +89,16 @@ impl Ledger {
     }
 
     fn here(&self, sandbox: &str) -> PathBuf {
-        self.folder.join(format!("{sandbox}.json"))
+        self.directory.join(format!("{sandbox}.json"))
     }
 
     fn going(&self, sandbox: &str) -> PathBuf {
-        self.folder.join(format!("{sandbox}.leaving"))
+        self.directory.join(format!("{sandbox}.leaving"))
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
-        let (beside, path) = (self.folder.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
+        let (beside, path) =
+            (self.directory.join(format!(".{}.new", record.pod.sandbox)), self.here(&record.pod.sandbox));
         let text = serde_json::to_vec(record).map_err(|e| Error::path("encode", &path, e))?;
         let write = || {
             fs::write(&beside, text).map_err(|e| Error::path("write", &beside, e))?;
@@ -153,9 +154,9 @@ impl Ledger {
 
     /// The sandbox of every record, and whether it is leaving, without reading any.
     pub(crate) fn names(&self) -> Result<Vec<(String, bool)>, Error> {
-        let fail = |e| Error::path("read", &self.folder, e);
+        let fail = |e| Error::path("read", &self.directory, e);
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+        for entry in fs::read_dir(&self.directory).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             let name = name.to_string_lossy();
             // What a crash left beside its name was never true.

@@ -15,9 +15,9 @@ use rustix::{
 
 use crate::{Error, Protocol, nft::Mapping};
 
-/// Returns whether a socket of the calling thread's network namespace has the port of this mapping on an address that the
-/// mapping is for. TCP: one that listens; connections that are about to end do not count. UDP: any. SCTP is not looked at:
-/// kernels are often built without its sockets.
+/// Returns whether a socket of the calling thread's network namespace has the port of this mapping on an address that
+/// the mapping is for. TCP: one that listens; connections that are about to end do not count. UDP: any. SCTP is not
+/// looked at: kernels are often built without its sockets.
 ///
 /// # Errors
 /// The kernel's, where no socket can be made.
@@ -44,8 +44,8 @@ fn taken(mapping: &Mapping) -> Result<bool, Errno> {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     if kind == SocketType::STREAM {
-        // With it a port that only connections use is free, where their sockets have it, too; one that is listened on is not
-        // (socket(7)).
+        // With it a port that only connections use is free, where their sockets have it, too; one that is listened on
+        // is not (socket(7)).
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     match bind(&socket, &SocketAddr::new(mapping.host_ip.unwrap_or(any), mapping.host_port)) {

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::{
     Config, Counters, Error, Figures,
     bridge::{BridgeOptions, Bridges},
-    cni::{Chain, Element, Folder, Limits, PluginCall, Programs},
+    cni::{Chain, Directory, Element, Limits, PluginCall, Programs},
     counters::{self, NodeEnds},
     firewall::Firewall,
     ipam::Leases,
@@ -42,7 +42,7 @@ pub struct Network {
 pub(crate) struct Inner {
     pub(crate) state: PathBuf,
     pub(crate) embedded: Arc<Chain>,
-    pub(crate) folder: Folder,
+    pub(crate) directory: Directory,
     pub(crate) programs: Programs,
     pub(crate) figures: Arc<Figures>,
     pub(crate) ledger: Ledger,
@@ -101,9 +101,9 @@ impl Network {
         let figures = Arc::new(Figures::default());
         let inner = Inner {
             embedded,
-            folder: Folder::new(&config.cni_conf_dir),
+            directory: Directory::new(&config.cni_conf_dir),
             programs: Programs {
-                folders: config.cni_bin_dirs,
+                directories: config.cni_bin_dirs,
                 limits,
                 progress: Arc::default(),
                 figures: Arc::clone(&figures),
@@ -126,8 +126,8 @@ impl Network {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Ready, or why not: `cni config /etc/cni/net.d/10-x.conflist: not JSON: expected value at line 3 column 1`. The CNI
-    /// folder is read again when it changed.
+    /// Ready, or why not: `cni config /etc/cni/net.d/10-x.conflist: not JSON: expected value at line 3 column 1`. The
+    /// CNI directory is read again when it changed.
     ///
     /// # Errors
     /// What keeps pods from being attached.
@@ -161,14 +161,14 @@ impl Network {
         self.inner.settle().await;
     }
 
-    /// Ends an attachment that is under way: a plugin that runs is killed with all it started, what was done is undone, and
-    /// [`Network::attach`] returns an error. Nothing happens where none is.
+    /// Ends an attachment that is under way: a plugin that runs is killed with all it started, what was done is undone,
+    /// and [`Network::attach`] returns an error. Nothing happens where none is.
     pub fn cancel(&self, sandbox: &str) {
         self.inner.programs.progress.cancel(sandbox);
     }
 
-    /// What plugins were called for a sandbox, the oldest first; the last one may run still. Kept until its attachment is
-    /// gone.
+    /// What plugins were called for a sandbox, the oldest first; the last one may run still. Kept until its attachment
+    /// is gone.
     #[must_use]
     pub fn calls(&self, sandbox: &str) -> Vec<PluginCall> {
         self.inner.programs.progress.calls(sandbox)
@@ -182,8 +182,8 @@ impl Network {
         counters::of(ns)
     }
 
-    /// Counters of the pods among these that are attached to a bridge by this process: one question to the kernel for all of
-    /// them, from the node's side. A pod that is not told must be asked by [`Network::counters`].
+    /// Counters of the pods among these that are attached to a bridge by this process: one question to the kernel for
+    /// all of them, from the node's side. A pod that is not told must be asked by [`Network::counters`].
     ///
     /// # Errors
     /// When the kernel cannot be asked.
@@ -219,7 +219,7 @@ impl Chain {
 impl Inner {
     /// The network for the next pod.
     pub(crate) fn chain(&self) -> Result<Arc<Chain>, Error> {
-        Ok(self.folder.chain()?.unwrap_or_else(|| Arc::clone(&self.embedded)))
+        Ok(self.directory.chain()?.unwrap_or_else(|| Arc::clone(&self.embedded)))
     }
 
     /// The chain a pod was attached by.
@@ -236,16 +236,16 @@ impl Inner {
     /// Where a chain's leases are.
     pub(crate) fn leases(&self, chain: &Chain) -> Result<Option<Leases>, Error> {
         let Some(options) = chain.bridge() else { return Ok(None) };
-        let folder = match (&options.ipam.data_dir, &chain.list) {
-            (Some(folder), _) => folder.join(&chain.name),
+        let directory = match (&options.ipam.data_dir, &chain.list) {
+            (Some(directory), _) => directory.join(&chain.name),
             // No network's name begins with a dot.
-            (None, None) => self.leases_folder().join(".built-in"),
-            (None, Some(_)) => self.leases_folder().join(&chain.name),
+            (None, None) => self.leases_directory().join(".built-in"),
+            (None, Some(_)) => self.leases_directory().join(&chain.name),
         };
-        Leases::open(&chain.name, &folder).map(Some)
+        Leases::open(&chain.name, &directory).map(Some)
     }
 
-    pub(crate) fn leases_folder(&self) -> PathBuf {
+    pub(crate) fn leases_directory(&self) -> PathBuf {
         self.state.join("leases")
     }
 

@@ -22,9 +22,10 @@ use crate::{
 const AT_ONCE: usize = 8;
 
 impl Network {
-    /// Removes what belongs to no living sandbox: attachments, links, addresses, ports. Sandboxes that were attached since
-    /// [`Network::open`] are living whether `living` has them or not. Puts back what others took from our nftables table.
-    /// To be called at start and on a timer; it also asks plugins for their `STATUS`, which [`Network::ready`] then tells.
+    /// Removes what belongs to no living sandbox: attachments, links, addresses, ports. Sandboxes that were attached
+    /// since [`Network::open`] are living whether `living` has them or not. Puts back what others took from our
+    /// nftables table. To be called at start and on a timer; it also asks plugins for their `STATUS`, which
+    /// [`Network::ready`] then tells.
     ///
     /// # Errors
     /// The first failure, after everything was tried.
@@ -60,7 +61,8 @@ impl Network {
         self.inner.unfinished.load(Ordering::Relaxed)
     }
 
-    /// Removes the built-in bridge, our nftables tables, and forwarding where we had turned it on. For tests and removal.
+    /// Removes the built-in bridge, our nftables tables, and forwarding where we had turned it on. For tests and
+    /// removal.
     ///
     /// # Errors
     /// While a pod is attached; otherwise what the kernel said.
@@ -95,8 +97,8 @@ impl Inner {
             }
         }
         self.sweep_links(living)?;
-        let folder = self.leases_folder();
-        let entries = fs::read_dir(&folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+        let directory = self.leases_directory();
+        let entries = fs::read_dir(&directory).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
         for entry in entries.into_iter().filter(|entry| entry.path().is_dir()) {
             Leases::open(&entry.file_name().to_string_lossy(), &entry.path())?.release_unless(|owner| {
                 self.lives(living, owner) || !self.ledger.get(owner).is_ok_and(|entry| entry.is_none())

@@ -19,8 +19,8 @@ use crate::{
 
 /// No more in one go: other users of rtnetlink wait meanwhile (0.5 to 0.8 ms for each).
 const BATCH: usize = 64;
-/// A request that could not be sent or answered, for want of memory mostly, is made so often, so far apart. What fails then
-/// has to wait for the reconciler.
+/// A request that could not be sent or answered, for want of memory mostly, is made so often, so far apart. What fails
+/// then has to wait for the reconciler.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 

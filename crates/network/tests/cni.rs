@@ -231,8 +231,8 @@ fn a_slow_plugin_holds_up_no_other_pod() {
 
 /// A directory of plugins on a file system that does not answer: one served by this process, which does not serve it.
 #[test]
-fn a_dead_folder_of_plugins_stops_no_task_of_the_daemon() {
-    on_a_node("a_dead_folder_of_plugins_stops_no_task_of_the_daemon", || async {
+fn a_dead_directory_of_plugins_stops_no_task_of_the_daemon() {
+    on_a_node("a_dead_directory_of_plugins_stops_no_task_of_the_daemon", || async {
         list("10.conflist", "1.0.0", r#"{"type": "absent"}"#);
         fs::create_dir_all("/run/bin").unwrap();
         let device = fs::File::options().read(true).write(true).open("/dev/fuse").expect("open /dev/fuse");
@@ -302,8 +302,8 @@ fn an_attachment_that_is_not_wanted_any_more_ends_its_plugin() {
 }
 
 #[test]
-fn not_ready_says_why_and_follows_the_folder() {
-    on_a_node("not_ready_says_why_and_follows_the_folder", || async {
+fn not_ready_says_why_and_follows_the_directory() {
+    on_a_node("not_ready_says_why_and_follows_the_directory", || async {
         let network = open(config());
         network.ready().unwrap();
         fs::create_dir_all("/run/net.d").unwrap();

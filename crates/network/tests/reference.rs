@@ -1,4 +1,5 @@
-//! The CNI reference plugins as programs: `PINION_TEST_CNI_BIN=<folder> cargo test -p network --features reference-plugins`.
+//! The CNI reference plugins as programs: `PINION_TEST_CNI_BIN=<directory> cargo test -p network --features
+//! reference-plugins`.
 
 mod node;
 
@@ -14,9 +15,9 @@ const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "test", "plugins": [
 
 #[test]
 fn the_reference_plugins() {
-    let folder = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
+    let directory = std::env::var_os("PINION_TEST_CNI_BIN").expect("PINION_TEST_CNI_BIN is set");
     on_a_node("the_reference_plugins", || async move {
-        let with = network::Config { cni_bin_dirs: vec![folder.into()], ..config() };
+        let with = network::Config { cni_bin_dirs: vec![directory.into()], ..config() };
         let network = open(with);
         // `promiscMode` is an option that only the program knows: it makes the chain one of programs.
         fs::create_dir_all("/run/net.d").unwrap();

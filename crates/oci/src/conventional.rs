@@ -1,5 +1,5 @@
-//! What engines give a container where nobody asks for anything else. The specification leaves it to them; Docker's choice
-//! became everybody's.
+//! What engines give a container where nobody asks for anything else. The specification leaves it to them; Docker's
+//! choice became everybody's.
 
 /// Capabilities.
 pub const DEFAULT_CAPABILITIES: [&str; 14] = [

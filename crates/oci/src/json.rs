@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::json_path;
 
-/// Objects whose members are named by the user, not by the specification. `null` has no meaning as a value there: to drop
-/// the member would silently lose, for example, a sysctl.
+/// Objects whose members are named by the user, not by the specification. `null` has no meaning as a value there: to
+/// drop the member would silently lose, for example, a sysctl.
 const MAPS: [&str; 6] = ["annotations", "netDevices", "rdma", "sysctl", "timeOffsets", "unified"];
 
 /// Why a text could not be read: the property, as `linux.namespaces[0].type`, and what is wrong with it.
@@ -29,11 +29,11 @@ impl std::error::Error for JsonError {}
 
 /// Reads a spec, or a part of one, that another program wrote.
 ///
-/// As in runc and crun, a field that is `null` is absent. As in runc, the last of several fields of one name counts, whole.
-/// `null` as an element of a list or as a value of a map such as `annotations` is an error, as in crun.
+/// As in runc and crun, a field that is `null` is absent. As in runc, the last of several fields of one name counts,
+/// whole. `null` as an element of a list or as a value of a map such as `annotations` is an error, as in crun.
 ///
-/// Nearly all texts have neither, and are read in one pass, directly into the type. Only a text that this refuses is read
-/// again, as a tree.
+/// Nearly all texts have neither, and are read in one pass, directly into the type. Only a text that this refuses is
+/// read again, as a tree.
 pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
     let error = match serde_json::from_slice(text) {
         Ok(value) => return Ok(value),

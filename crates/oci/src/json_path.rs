@@ -1,7 +1,7 @@
 //! Where in a JSON text something is, for messages: the parser gives line and column, people want the property.
 
-/// The property that a line and a column (both from 1, as serde_json counts) are in: `linux.namespaces[0].type`. Empty for
-/// the text itself. The text is well-formed up to there.
+/// The property that a line and a column (both from 1, as serde_json counts) are in: `linux.namespaces[0].type`. Empty
+/// for the text itself. The text is well-formed up to there.
 pub(crate) fn at(text: &[u8], line: usize, column: usize) -> String {
     let start: usize = text.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     let mut way: Vec<Step> = Vec::new();

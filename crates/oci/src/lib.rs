@@ -1,8 +1,8 @@
 //! The OCI runtime specification (1.3, Linux) as plain serde types.
 //!
 //! These are the words of `config.json`, not validated: `container` turns them into a valid plan once, at its edge.
-//! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and are
-//! not written back. What others wrote is read by [`from_json`].
+//! Unknown fields are ignored, as the specification asks of runtimes. Fields that are absent are `None` or empty and
+//! are not written back. What others wrote is read by [`from_json`].
 
 #![forbid(unsafe_code)]
 

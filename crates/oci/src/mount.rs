@@ -11,7 +11,7 @@ pub struct Mount {
     /// File system type; `bind` is also told by the options.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Device, file or folder.
+    /// Device, file or directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// As fstab(5) and the specification's table.

@@ -1,9 +1,9 @@
 //! Tasks that may block, off the workers of the async runtime.
 //!
 //! A worker of tokio that blocks keeps the task that it woke last: no other worker can run that task, and it may be the
-//! connection that all requests of a client arrive on. When all workers block, no request is answered at all. Files of the
-//! state directory, cgroups and `/proc` do block: for memory, for locks of the kernel, for other processes. So background tasks are
-//! spawned by [`spawn`], and requests do such calls in [`here`] or on threads of their own.
+//! connection that all requests of a client arrive on. When all workers block, no request is answered at all. Files of
+//! the state directory, cgroups and `/proc` do block: for memory, for locks of the kernel, for other processes. So
+//! background tasks are spawned by [`spawn`], and requests do such calls in [`here`] or on threads of their own.
 
 #![forbid(unsafe_code)]
 
@@ -46,8 +46,8 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     spawn_blocking(|| allowed(work))
 }
 
-/// Runs a function within a task that nearly always returns within microseconds, and may block: it holds the worker until it
-/// returns. Without effect on a runtime of a single thread, and where blocking is allowed already.
+/// Runs a function within a task that nearly always returns within microseconds, and may block: it holds the worker
+/// until it returns. Without effect on a runtime of a single thread, and where blocking is allowed already.
 pub fn here<T>(work: impl FnOnce() -> T) -> T {
     let Some(runtime) = runtime_to_protect() else { return work() };
     match Blocking::begin(&runtime) {
@@ -56,8 +56,8 @@ pub fn here<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs a function within a task that may block for long, or makes many calls: another thread runs the worker's other tasks
-/// from now on. Without effect where [`here`] is. Where none can be started, they wait: the worker takes them up
+/// Runs a function within a task that may block for long, or makes many calls: another thread runs the worker's other
+/// tasks from now on. Without effect where [`here`] is. Where none can be started, they wait: the worker takes them up
 /// again, since tokio queues it before it starts the thread.
 pub fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     if runtime_to_protect().is_none() {

@@ -35,8 +35,8 @@ static CALLS: Mutex<Calls> = Mutex::new(Calls { now: Vec::new(), begun: 0, timer
 struct Calls {
     now: Vec<Call>,
     begun: u64,
-    /// Rings [`PATIENCE`] after the first of [`Self::now`] began, and then again and again; off while there is none. A thread
-    /// waits for it; `None`: no thread does.
+    /// Rings [`PATIENCE`] after the first of [`Self::now`] began, and then again and again; off while there is none. A
+    /// thread waits for it; `None`: no thread does.
     timer: Option<Arc<OwnedFd>>,
 }
 
@@ -108,8 +108,8 @@ fn lock() -> MutexGuard<'static, Calls> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes a worker of each runtime that has one blocked for longer than [`PATIENCE`]: it polls the drivers, and takes tasks of
-/// those that are blocked.
+/// Wakes a worker of each runtime that has one blocked for longer than [`PATIENCE`]: it polls the drivers, and takes
+/// tasks of those that are blocked.
 fn look(timer: &OwnedFd) {
     /// Another thread is started where this one ends.
     struct End;

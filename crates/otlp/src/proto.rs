@@ -1,5 +1,5 @@
-//! The messages of `opentelemetry/proto/collector/trace/v1/trace_service.proto` (version 1.9) that are sent, and of what they
-//! are made: what is not sent is not here.
+//! The messages of `opentelemetry/proto/collector/trace/v1/trace_service.proto` (version 1.9) that are sent, and of
+//! what they are made: what is not sent is not here.
 
 use prost::{Message, Oneof};
 

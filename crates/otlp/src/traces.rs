@@ -88,8 +88,8 @@ impl Traces {
         Spans(Arc::clone(&self.0)).with_filter(WhileOn(Arc::clone(&self.0)))
     }
 
-    /// From now on spans go here, or nowhere. What waits for the collector before goes there still. Must be called within
-    /// a runtime of tokio; the collector need not be there.
+    /// From now on spans go here, or nowhere. What waits for the collector before goes there still. Must be called
+    /// within a runtime of tokio; the collector need not be there.
     ///
     /// # Errors
     /// When the endpoint is not a URL that can be asked, or the ratio is none; then nothing changes.

@@ -1,7 +1,7 @@
 //! Measures container engines on the reader's own machine, two or more side by side in one interleaved run.
 //!
-//! `pinion-bench pods` drives any CRI socket through the life of pods, `pinion-bench oci` any OCI runtime. It uses the public CRI and `/proc` only, so that no
-//! engine is favoured.
+//! `pinion-bench pods` drives any CRI socket through the life of pods, `pinion-bench oci` any OCI runtime. It uses the
+//! public CRI and `/proc` only, so that no engine is favoured.
 
 #![forbid(unsafe_code)]
 

@@ -37,8 +37,8 @@ impl Processes {
         })
     }
 
-    /// Milliseconds of CPU since an earlier reading: of `daemon` and all below it, and of what is new since `before` and
-    /// is not `user`, with all children that were reaped meanwhile.
+    /// Milliseconds of CPU since an earlier reading: of `daemon` and all below it, and of what is new since `before`
+    /// and is not `user`, with all children that were reaped meanwhile.
     pub(crate) fn cpu_since(&self, earlier: &Self, before: &Self, daemon: i32, user: &str) -> u64 {
         let ours = self.0.iter().filter(|(pid, process)| {
             process.command != user && (!before.0.contains_key(pid) || descends(**pid, daemon))

@@ -1,7 +1,7 @@
 //! `pinion-bench restart`: how long a daemon takes to be ready again on a node full of pods.
 //!
-//! Two or more builds of the daemon take turns at the same pods, state directory and socket: the one that runs is ended, the
-//! next one is started, and the time to its `READY=1` (sd_notify(3)) is taken.
+//! Two or more builds of the daemon take turns at the same pods, state directory and socket: the one that runs is
+//! ended, the next one is started, and the time to its `READY=1` (sd_notify(3)) is taken.
 
 use std::{
     os::unix::net::UnixDatagram,

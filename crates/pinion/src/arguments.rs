@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Version(command::version::Args),
     /// Run the daemon
     Serve(command::serve::Args),
-    /// Remove every pod, image, network and folder, with the daemon ended before
+    /// Remove every pod, image, network and directory, with the daemon ended before
     Reset(command::reset::Args),
     /// Put the installed programs in the place of those that run; containers go on
     Upgrade(command::upgrade::Args),

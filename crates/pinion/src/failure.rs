@@ -49,8 +49,8 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// The code that shells and Docker give to a program that could not be executed. Every other failure is the engine's,
-    /// also one that mentions a missing file (a log, a volume).
+    /// The code that shells and Docker give to a program that could not be executed. Every other failure is the
+    /// engine's, also one that mentions a missing file (a log, a volume).
     pub(crate) fn of_command(self) -> Self {
         let code = match self.message.split_once(EXECUTE) {
             None => CANNOT,

@@ -1,7 +1,7 @@
 //! The log of a container: the CRI's format, as files that may be rotated while they are read.
 //!
-//! `2016-10-06T00:17:09.669794202Z stdout F a line` or `… stderr P a piece of `: a moment, a stream, whether the line ends
-//! here, and the text (Kubernetes, "CRI logging").
+//! `2016-10-06T00:17:09.669794202Z stdout F a line` or `… stderr P a piece of `: a moment, a stream, whether the line
+//! ends here, and the text (Kubernetes, "CRI logging").
 
 use std::{
     collections::VecDeque,

@@ -9,7 +9,7 @@ pub(crate) const OWN_POD: &str = "io.pinion.own-pod";
 /// On a container: its published ports, for `ps`.
 pub(crate) const PORTS: &str = "io.pinion.ports";
 
-/// On a pod: the folder of logs that `pinion run` made for it.
+/// On a pod: the directory of logs that `pinion run` made for it.
 pub(crate) const LOGS: &str = "io.pinion.logs";
 
 /// All containers.

@@ -17,7 +17,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn without_a_daemon_it_says_how_to_start_one() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("no.sock");
     let socket = socket.to_str().expect("UTF-8");
     for verb in ["ps", "images", "pods", "version", "info"] {
@@ -29,7 +29,7 @@ fn without_a_daemon_it_says_how_to_start_one() {
 
 #[test]
 fn a_broken_configuration_stops_the_daemon_before_it_makes_anything() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     let state = dir.path().join("state");
     fs::write(&file, format!("state_dir = {state:?}\n[network]\nsubnet = \"10.300.0.0/16\"\n")).expect("written");
@@ -42,7 +42,7 @@ fn a_broken_configuration_stops_the_daemon_before_it_makes_anything() {
 
 #[test]
 fn a_monitor_that_is_not_there_is_named() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     fs::write(&file, "monitor = \"/no/such/pinmon\"\n").expect("written");
     let output = pinion(&[
@@ -59,7 +59,7 @@ fn a_monitor_that_is_not_there_is_named() {
 
 #[test]
 fn the_default_configuration_is_one() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("config.toml");
     fs::write(&file, pinion(&["config", "default"]).stdout).expect("written");
     let file = file.to_str().expect("UTF-8");
@@ -71,7 +71,7 @@ fn the_default_configuration_is_one() {
 
 #[test]
 fn a_wrong_configuration_is_told_to_people_and_to_scripts() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("c.toml");
     fs::write(&file, "sokcet = \"/x\"\n[log]\nlevel = \"loud\"\n").expect("written");
     let file = file.to_str().expect("UTF-8");
@@ -143,7 +143,7 @@ fn a_command_that_does_not_exist_is_answered() {
 
 #[test]
 fn a_service_manager_hears_nothing_of_a_daemon_that_did_not_start() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("bound");
     socket.set_nonblocking(true).expect("set");

@@ -11,8 +11,9 @@
 //!                            the request answered
 //! ```
 //!
-//! From Setting and Starting it has a deadline (`setup.rs`): its child runs in the container's group, where it can be frozen.
-//! A pod init goes from Ready to Starting by itself. What a dead monitor held comes in as Created, Running or Exited.
+//! From Setting and Starting it has a deadline (`setup.rs`): its child runs in the container's group, where it can be
+//! frozen. A pod init goes from Ready to Starting by itself. What a dead monitor held comes in as Created, Running or
+//! Exited.
 
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ pub(crate) struct Child {
     /// Still to be run, where it has any.
     pub(crate) hooks: Option<Box<HeldHooks>>,
     pub(crate) pod_init: bool,
-    /// Whether it has a user namespace of its own, new or joined: as its spec has it. What namespace its init is in now is
-    /// the container's choice.
+    /// Whether it has a user namespace of its own, new or joined: as its spec has it. What namespace its init is in now
+    /// is the container's choice.
     pub(crate) user_namespace: bool,
     /// How long its own hooks may take, in its child.
     pub(crate) hooks_time: Duration,

@@ -1,8 +1,9 @@
 //! A command that runs in a container, by `Exec`.
 //!
 //! It lives in a group of its own below the container's, so that it can be killed with all it started. Its pipes, its
-//! deadline and whoever waits for it are the daemon's: when the connection ends, commands are killed. What a command left
-//! running when it ended lives on, as under other engines (also without a daemon), and keeps the record until it ended, too.
+//! deadline and whoever waits for it are the daemon's: when the connection ends, commands are killed. What a command
+//! left running when it ended lives on, as under other engines (also without a daemon), and keeps the record until it
+//! ended, too.
 //!
 //! ```text
 //!  Exec ─▶ Setting ──execve──▶ Running ──reaped──▶ Left ──group empty──▶ forgotten
@@ -10,8 +11,9 @@
 //!             └──▶ Failed ──reaped, or ANSWER_AFTER───┘  the request is answered
 //! ```
 //!
-//! Nothing waits for it: a container can freeze its commands, stop them or take all CPU time from them, also before execve.
-//! A record in Setting, Failed or Running has two descriptors, in Left none; how many a container may have is bounded.
+//! Nothing waits for it: a container can freeze its commands, stop them or take all CPU time from them, also before
+//! execve. A record in Setting, Failed or Running has two descriptors, in Left none; how many a container may have is
+//! bounded.
 
 use std::time::Duration;
 
@@ -224,7 +226,8 @@ impl Monitor {
         }
     }
 
-    /// It was reaped, or is not waited for any longer: its descriptors are closed, and the caller that waits is answered.
+    /// It was reaped, or is not waited for any longer: its descriptors are closed, and the caller that waits is
+    /// answered.
     fn command_over(&mut self, serial: u64, end: End) {
         let Some(mut command) = self.commands.remove(&serial) else { return };
         let closing = closing_of(&self.terminals, &self.containers, &command.container);
@@ -258,8 +261,8 @@ impl Monitor {
         }
     }
 
-    /// Forgets a command that was reaped once what it left has ended: looks now, and then ever more seldom. Nobody tells of
-    /// it: its parent is the container's first process.
+    /// Forgets a command that was reaped once what it left has ended: looks now, and then ever more seldom. Nobody
+    /// tells of it: its parent is the container's first process.
     pub(crate) fn look_after_left(&mut self, serial: u64, tries: u32) {
         self.sweep_command(serial);
         if self.commands.get(&serial).is_some_and(|command| command.stage == CommandStage::Left) {

@@ -1,8 +1,8 @@
 //! The connection to the daemon: one at a time, never waited for.
 //!
-//! Frames that the socket does not take wait in a queue; a daemon that reads nothing while [`QUEUE_MAX`] frames wait is cut
-//! off, and asks for the `Inventory` when it comes back. An `Inventory`'s entries wait as names, so that descriptors are
-//! only duplicated when their frame is sent.
+//! Frames that the socket does not take wait in a queue; a daemon that reads nothing while [`QUEUE_MAX`] frames wait is
+//! cut off, and asks for the `Inventory` when it comes back. An `Inventory`'s entries wait as names, so that
+//! descriptors are only duplicated when their frame is sent.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -48,8 +48,8 @@ pub(crate) struct Link {
     /// Of containers whose `Create` is to come, by their ids.
     pub(crate) mounts: BTreeMap<String, Attachments>,
     queue: VecDeque<Outgoing>,
-    /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be closed
-    /// everywhere else by now.
+    /// How many frames at the head of the queue were there before this turn of the loop: what they duplicate may be
+    /// closed everywhere else by now.
     waited: usize,
     /// Room to write is reported. Only where something waits for it: every frame that the daemon takes is room.
     awaits_room: bool,

@@ -1,8 +1,9 @@
 //! Messages for people go to standard error, which the daemon made a file of.
 //!
-//! Nothing here may stop the monitor: that file is on the state's tmpfs, which may be full, and a pipe in its place may be
-//! closed or never be read. The macros of the standard library panic where a write fails, so that one of them would end the
-//! parent of every container of the node; those below take their place in this crate, and drop what cannot be written.
+//! Nothing here may stop the monitor: that file is on the state's tmpfs, which may be full, and a pipe in its place may
+//! be closed or never be read. The macros of the standard library panic where a write fails, so that one of them would
+//! end the parent of every container of the node; those below take their place in this crate, and drop what cannot be
+//! written.
 
 use std::fmt::Arguments;
 
@@ -17,7 +18,8 @@ const FILE_MAX: i64 = 1024 * 1024;
 /// Longest line, bytes: what a pipe takes without blocking once it is writable (`PIPE_BUF`, pipe(7)).
 const LINE_MAX: usize = 4096;
 
-/// Writes a line to standard error, or drops it. Never blocks and never panics; shadows the macro of the standard library.
+/// Writes a line to standard error, or drops it. Never blocks and never panics; shadows the macro of the standard
+/// library.
 macro_rules! eprintln {
     ($($argument:tt)*) => { $crate::diagnostics::write(rustix::stdio::stderr(), format_args!($($argument)*)) };
 }

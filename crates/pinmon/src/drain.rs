@@ -16,7 +16,8 @@ use crate::{
 
 /// How long a container that ended may keep its output open (by a descriptor that somebody else holds).
 const DRAIN: Duration = Duration::from_millis(250);
-/// Its end is reported so late at the latest when its log hangs, and when it is only slow. Its output is moved all the same.
+/// Its end is reported so late at the latest when its log hangs, and when it is only slow. Its output is moved all the
+/// same.
 const HANGS: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(12);
 
@@ -51,8 +52,8 @@ impl Monitor {
         self.drain(serial, false);
     }
 
-    /// Has the rest of a container's output moved, and reports its end when that is done or cannot be waited for. `late`: who
-    /// else holds its output open had its time.
+    /// Has the rest of a container's output moved, and reports its end when that is done or cannot be waited for.
+    /// `late`: who else holds its output open had its time.
     pub(crate) fn drain(&mut self, serial: u64, late: bool) {
         let Some(child) = self.containers.get_mut(&serial) else { return };
         if !matches!(child.stage, Stage::Draining(_)) {

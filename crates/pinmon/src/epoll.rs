@@ -45,8 +45,8 @@ impl Epoll {
         }
     }
 
-    /// Reports something to read or the other side's end, and with `room` also room to write. What is watched already is watched
-    /// for these from now on, and reported once more where it is ready.
+    /// Reports something to read or the other side's end, and with `room` also room to write. What is watched already
+    /// is watched for these from now on, and reported once more where it is ready.
     pub(crate) fn rewatch(&self, fd: impl AsFd, token: Token, room: bool) -> io::Result<()> {
         let room = if room { EventFlags::OUT } else { EventFlags::empty() };
         let (data, flags) =

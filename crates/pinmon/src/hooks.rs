@@ -1,15 +1,16 @@
 //! Hooks of the runtime's namespaces: prestart, createRuntime, poststart, poststop (runtime-spec config.md).
 //!
-//! They are programs of the node, and they take their time: the monitor has neither the node's files nor time. So a child of
-//! it enters the node's mount namespace, runs them there one after the other, and ends; what it waits for, nobody else does.
+//! They are programs of the node, and they take their time: the monitor has neither the node's files nor time. So a
+//! child of it enters the node's mount namespace, runs them there one after the other, and ends; what it waits for,
+//! nobody else does.
 //!
 //! ```text
 //! monitor ──clone──▶ runner: setns(node's mounts) ──spawn──▶ hook, hook, …
 //!    │ ◀── errors, then end of file ──┘      the monitor closes its end: what runs is killed
 //! ```
 //!
-//! createContainer hooks run in the container's own child, with the node's mounts in its namespace; startContainer hooks
-//! inside the container. A hook without a timeout has [`PATIENCE`].
+//! createContainer hooks run in the container's own child, with the node's mounts in its namespace; startContainer
+//! hooks inside the container. A hook without a timeout has [`PATIENCE`].
 
 use std::{io::Write, time::Duration};
 

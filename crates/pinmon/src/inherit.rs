@@ -18,7 +18,8 @@ const PROTECTED: i32 = -999;
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
 
 impl Inherit {
-    /// Raises the monitor's own limit of open files to what is allowed, and protects it from the OOM killer where it may.
+    /// Raises the monitor's own limit of open files to what is allowed, and protects it from the OOM killer where it
+    /// may.
     pub(crate) fn prepare() -> Self {
         let oom_score_adj =
             crate::process::oom_score_adj(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0);

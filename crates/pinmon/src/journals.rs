@@ -1,8 +1,8 @@
-//! The journal files in the state directory: one of each log writer that runs, and those that dead ones left with a batch on
-//! its way.
+//! The journal files in the state directory: one of each log writer that runs, and those that dead ones left with a
+//! batch on its way.
 //!
-//! A writer never writes into an old journal before its batch is recovered, which needs the container's descriptors (`Adopt`):
-//! so each writer has a journal of its own, and an old one is removed when its batch is where it belongs.
+//! A writer never writes into an old journal before its batch is recovered, which needs the container's descriptors
+//! (`Adopt`): so each writer has a journal of its own, and an old one is removed when its batch is where it belongs.
 
 use std::{io, thread, time::Duration};
 
@@ -15,8 +15,8 @@ use rustix::{
 use crate::log::journal::{Entry, Journal};
 
 const PREFIX: &str = "journal-";
-/// How long writers that were just killed may take to end, all together. One that hangs takes longer, and changes its journal
-/// no more.
+/// How long writers that were just killed may take to end, all together. One that hangs takes longer, and changes its
+/// journal no more.
 const ENDING: u32 = 20;
 const LOOK: Duration = Duration::from_millis(1);
 

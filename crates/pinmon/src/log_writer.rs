@@ -1,20 +1,21 @@
 //! Log writers: processes that move containers' output, one for each file system that logs are on, and further ones for
 //! containers that hold up writers (`writers/held.rs`).
 //!
-//! A write to a file system that hangs cannot be interrupted, not even by SIGKILL. So the monitor never touches a log or a
-//! stream's data: it clones itself for each file system, hands descriptors over, and hears what became of them.
+//! A write to a file system that hangs cannot be interrupted, not even by SIGKILL. So the monitor never touches a log
+//! or a stream's data: it clones itself for each file system, hands descriptors over, and hears what became of them.
 //!
 //! ```text
-//!  monitor (writers.rs) ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, clients attached to those containers
-//!            │          ◀──Report────────────      │ its own journal
-//!            │                                     ├─ heartbeat: a word of shared memory, read by Ping
-//!            │                                     └─ alarm: a timer that rings at the monitor when a step takes long
-//!            └───────────────────────────────▶ log writer of 0:53 (hangs; its containers block on their own pipes)
+//!  monitor (writers.rs) ──Order, descriptors──▶ log writer of 8:1 ──▶ logs on 8:1, clients attached to those
+//!  containers │          ◀──Report────────────      │ its own journal │                                     ├─
+//!  heartbeat: a word of shared memory, read by Ping │                                     └─ alarm: a timer that rings
+//!  at the monitor when a step takes long └───────────────────────────────▶ log writer of 0:53 (hangs; its containers
+//!  block on their own pipes)
 //! ```
 //!
-//! The FIFO is the queue: a container that writes to a hung disk blocks once its pipe is full, nobody else does. A writer
-//! ends with its monitor (`PR_SET_PDEATHSIG`), as soon as the kernel lets it. Until then it holds the lock of its journal:
-//! the process that recovers it waits for the lock first, so the last write of the one that died has landed, or never will.
+//! The FIFO is the queue: a container that writes to a hung disk blocks once its pipe is full, nobody else does. A
+//! writer ends with its monitor (`PR_SET_PDEATHSIG`), as soon as the kernel lets it. Until then it holds the lock of
+//! its journal: the process that recovers it waits for the lock first, so the last write of the one that died has
+//! landed, or never will.
 
 pub(crate) mod alarm;
 mod feed;
@@ -74,8 +75,8 @@ pub(crate) fn run(start: Start<'_>) -> i32 {
 fn serve(start: Start<'_>) -> io::Result<()> {
     let Start { line, state, journal, busy, held, alarm, is_apart, monitor } = start;
     let _ = rustix::thread::set_name(c"pinmon-log");
-    // The CPU time of a log writer depends on the output of containers, so it must not be in the monitor's autogroup. In one cgroup
-    // with the daemon it has the daemon's nice value.
+    // The CPU time of a log writer depends on the output of containers, so it must not be in the monitor's autogroup.
+    // In one cgroup with the daemon it has the daemon's nice value.
     let _ = rustix::process::setsid();
     syscall::scheduling::serve_requests();
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -101,8 +102,8 @@ fn serve(start: Start<'_>) -> io::Result<()> {
     writer.run()
 }
 
-/// A new journal. Where the state directory is full, one that does not outlive this process: output is moved all the same,
-/// and only a kill at this time may lose or repeat a batch.
+/// A new journal. Where the state directory is full, one that does not outlive this process: output is moved all the
+/// same, and only a kill at this time may lose or repeat a batch.
 fn open_journal(state: BorrowedFd<'_>, name: &str) -> io::Result<Journal> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     match openat(state, name, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from).and_then(Journal::map) {

@@ -30,7 +30,8 @@ use crate::{
     writers::{FAREWELL, Writers},
 };
 
-/// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event again.
+/// Signals that are read in one turn of the loop, of the four kinds that may wait. Those that come later are an event
+/// again.
 const SIGNALS_MAX: usize = 8;
 /// After an error, which is rare: no memory.
 const SIGNALS_RETRY: Duration = Duration::from_millis(20);

@@ -1,4 +1,5 @@
-//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer was sent.
+//! A container's output as the monitor holds it: descriptors, so that they outlive a log writer, and what its writer
+//! was sent.
 //!
 //! The monitor itself reads and writes none of them.
 
@@ -74,8 +75,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// The end of output, also where another process has a copy: a log writer that cannot end. Where the client made a pipe,
-    /// its end is that of the last copy.
+    /// The end of output, also where another process has a copy: a log writer that cannot end. Where the client made a
+    /// pipe, its end is that of the last copy.
     fn end(&self) {
         let _ = rustix::net::shutdown(&self.pipe, rustix::net::Shutdown::Write);
     }
@@ -159,8 +160,8 @@ impl Output {
         self.taps.push(Tap { number, kind, pipe, sent: false });
     }
 
-    /// Continues in another file. It stays with its place, also where that file is on another file system: a batch may be on
-    /// its way.
+    /// Continues in another file. It stays with its place, also where that file is on another file system: a batch may
+    /// be on its way.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         if !self.is_open() {
             return;
@@ -183,8 +184,8 @@ impl Output {
         !self.streams.is_empty()
     }
 
-    /// Whether all that was written is in the log, where nobody is left who could write and no client is attached: a log
-    /// writer consumes only what it has written.
+    /// Whether all that was written is in the log, where nobody is left who could write and no client is attached: a
+    /// log writer consumes only what it has written.
     pub(crate) fn is_empty(&self) -> bool {
         let is_fifo = |stream: &Stream| matches!(stream.file, StreamFile::Fifo(_));
         self.taps.is_empty()
@@ -193,7 +194,8 @@ impl Output {
             && pipe::are_empty(self.streams.iter().map(|stream| stream.file.as_fd()))
     }
 
-    /// Closes streams, clients and the log: all that was to come has come. Its writer, if that lives, closes its copies later.
+    /// Closes streams, clients and the log: all that was to come has come. Its writer, if that lives, closes its copies
+    /// later.
     pub(crate) fn close(&mut self, writer_lives: bool) {
         for stream in &mut self.streams {
             if let (StreamFile::Fifo(pipe), true) = (&mut stream.file, self.sent.added && writer_lives) {
@@ -257,8 +259,8 @@ impl Output {
     }
 }
 
-/// The same file as a mere place (`O_PATH`), which its writer opens: the close of a file that is open for writing waits for a
-/// server that is gone (NFS writes back then), and the monitor closes its descriptors when containers go.
+/// The same file as a mere place (`O_PATH`), which its writer opens: the close of a file that is open for writing waits
+/// for a server that is gone (NFS writes back then), and the monitor closes its descriptors when containers go.
 fn held(file: OwnedFd) -> OwnedFd {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -1,10 +1,11 @@
 //! Ends of pipes that containers have the other end of. This process never closes one as the last.
 //!
-//! A pipe has one lock in the kernel, and a container may hold it as long as it likes, without any privilege: splice(2) from
-//! a socket to a pipe, or from a pipe to a socket, keeps it while it waits for the socket. Each read(2), write(2), tee(2),
-//! open(2), `FIONREAD` and last close(2) of the pipe waits for the lock, uninterruptibly, also with `O_NONBLOCK`; poll(2) and
-//! epoll do not take it. So the monitor only polls pipes. The last close is a log writer's, which has copies of a container's
-//! output, or that of a closer (`terminal.rs`). What becomes of a log writer that waits for the lock is said in `writers/held.rs`.
+//! A pipe has one lock in the kernel, and a container may hold it as long as it likes, without any privilege: splice(2)
+//! from a socket to a pipe, or from a pipe to a socket, keeps it while it waits for the socket. Each read(2), write(2),
+//! tee(2), open(2), `FIONREAD` and last close(2) of the pipe waits for the lock, uninterruptibly, also with
+//! `O_NONBLOCK`; poll(2) and epoll do not take it. So the monitor only polls pipes. The last close is a log writer's,
+//! which has copies of a container's output, or that of a closer (`terminal.rs`). What becomes of a log writer that
+//! waits for the lock is said in `writers/held.rs`.
 
 use std::rc::Rc;
 

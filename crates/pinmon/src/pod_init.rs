@@ -15,7 +15,8 @@ pub(crate) const PATH: &str = "/pod-init";
 /// The program, static, without a C library.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pod-init"));
 
-/// A detached mount for one pod, owned by root of its user namespace: nothing of the host can be reached through `/proc/1/root`.
+/// A detached mount for one pod, owned by root of its user namespace: nothing of the host can be reached through
+/// `/proc/1/root`.
 pub(crate) fn root(user: Option<&UserMappings>) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", "pod-init")?;

@@ -79,8 +79,8 @@ pub(crate) fn is_ending(pid: i32) -> bool {
     stat_field(pid, 9).and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
-/// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie that it is until
-/// then.
+/// How a process ended: as its parent (which reaps it), as anybody once it was reaped, or from the zombie that it is
+/// until then.
 pub(crate) fn end_of(pidfd: impl AsFd, pid: i32, started: u64) -> Known {
     if is_alive(&pidfd) {
         return Known::Alive;
@@ -143,8 +143,8 @@ pub(crate) fn has_seccomp(pid: i32) -> Option<bool> {
     Some(mode.trim() != "0")
 }
 
-/// Whether it is in another user namespace than this process, for containers that were made before this was on record: the
-/// container chooses it. One that is gone is in none.
+/// Whether it is in another user namespace than this process, for containers that were made before this was on record:
+/// the container chooses it. One that is gone is in none.
 pub(crate) fn in_user_namespace(pid: u32) -> bool {
     let namespace = |whose: &str| rustix::fs::stat(format!("/proc/{whose}/ns/user")).map(|stat| stat.st_ino);
     matches!((namespace(&pid.to_string()), namespace("self")), (Ok(theirs), Ok(own)) if theirs != own)

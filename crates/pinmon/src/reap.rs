@@ -21,8 +21,9 @@ const FIRST: Duration = Duration::from_millis(1);
 const WAITS_MAX: usize = 256;
 
 impl Monitor {
-    /// Reaps what ended: containers, commands, and orphans that came to us as their subreaper. A container without a PID
-    /// namespace of its own can make orphans faster than they are reaped, so what is beyond [`WAITS_MAX`] has the next turn.
+    /// Reaps what ended: containers, commands, and orphans that came to us as their subreaper. A container without a
+    /// PID namespace of its own can make orphans faster than they are reaped, so what is beyond [`WAITS_MAX`] has the
+    /// next turn.
     pub(crate) fn reap(&mut self) {
         self.reaping = true;
         self.advance_all();

@@ -1,5 +1,5 @@
-//! Removal of groups, a bounded piece in every turn of the loop: a container makes as many groups below its own as it likes,
-//! and what was killed may take its time to be gone.
+//! Removal of groups, a bounded piece in every turn of the loop: a container makes as many groups below its own as it
+//! likes, and what was killed may take its time to be gone.
 //!
 //! ```text
 //!  Delete ──▶ Then::Forget ─┐                       ┌─ Done ─▶ record forgotten, Deletes answered
@@ -21,8 +21,8 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// First wait for them; twice as long each time, to 2^5 times.
 const FIRST: Duration = Duration::from_millis(5);
 const WAITS_MAX: u32 = 5;
-/// How often a step that failed is repeated, with waits like those for processes: over half a second. An error of the moment, such
-/// as ENOMEM, must not leave the group of a command behind.
+/// How often a step that failed is repeated, with waits like those for processes: over half a second. An error of the
+/// moment, such as ENOMEM, must not leave the group of a command behind.
 const ERRORS_MAX: u32 = 8;
 /// Most pids that an answer names.
 const PIDS_MAX: usize = 10;

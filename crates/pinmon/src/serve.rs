@@ -36,8 +36,8 @@ pub(crate) fn serve(socket: i32, state: &Path) -> Result<(), String> {
     during("close what was inherited", inherited::close_inherited_from(FIRST + 1))?;
     let signals = signals()?;
     prepare_process();
-    let folder = during(&format!("open {}", state.display()), open_folder(state))?;
-    let journals = during("list journals", Journals::open(folder))?;
+    let directory = during(&format!("open {}", state.display()), open_directory(state))?;
+    let journals = during("list journals", Journals::open(directory))?;
     let trees = during("open the cgroup trees", Hierarchies::open())?;
     let inherit = Inherit::prepare();
     let node_mounts = Some(during("open the mount namespace", open_namespace())?);
@@ -112,15 +112,15 @@ fn prepare_process() {
     }
 }
 
-/// Runs before containers, so that their load does not delay requests about others. Processes that the monitor starts have the
-/// default nice value; log writers and containers leave its autogroup. Where it is refused (without `CAP_SYS_NICE`) the monitor is
-/// scheduled as any other process.
+/// Runs before containers, so that their load does not delay requests about others. Processes that the monitor starts
+/// have the default nice value; log writers and containers leave its autogroup. Where it is refused (without
+/// `CAP_SYS_NICE`) the monitor is scheduled as any other process.
 pub(crate) fn run_before_containers() {
     let _ = scheduling::run_before_others(NICE, SLICE);
     let _ = scheduling::set_autogroup_nice(NICE);
 }
 
-fn open_folder(state: &Path) -> std::io::Result<OwnedFd> {
+fn open_directory(state: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open(state, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 

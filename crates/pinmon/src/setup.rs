@@ -21,7 +21,8 @@ use crate::{
     timer::Timer,
 };
 
-/// Longest that a container's child may take to be set up, and again from its start to execve, beside the time of hooks.
+/// Longest that a container's child may take to be set up, and again from its start to execve, beside the time of
+/// hooks.
 pub(crate) const SETUP_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Monitor {

@@ -1,14 +1,16 @@
-//! Master sides of terminals, and who closes them and pipes (`pipe.rs`). This process never is the last one to close either.
+//! Master sides of terminals, and who closes them and pipes (`pipe.rs`). This process never is the last one to close
+//! either.
 //!
-//! The last close hangs the terminal up (`__tty_hangup`) and waits, uninterruptibly and without a limit, for every process
-//! that is inside read(2) or write(2) on the slave. A process whose buffer cannot be paged in, because a FUSE server or a
-//! holder of userfaultfd(2) does not answer, stays there for as long as it likes. So masters are closed by other processes:
+//! The last close hangs the terminal up (`__tty_hangup`) and waits, uninterruptibly and without a limit, for every
+//! process that is inside read(2) or write(2) on the slave. A process whose buffer cannot be paged in, because a FUSE
+//! server or a holder of userfaultfd(2) does not answer, stays there for as long as it likes. So masters are closed by
+//! other processes:
 //!
 //! ```text
 //!  Terminal dropped ──▶ Closing (queue) ──end of the turn──▶ clone: closer, with a copy of the master
 //!                          │ no closer can be made: stays open,  │ waits until the monitor closed its own
-//!                          │ retried by Timer::Terminals         │ GRACE later: exits, and hangs where the kernel waits
-//!                          └─────────────────────────────────────┘
+//!                          │ retried by Timer::Terminals         │ GRACE later: exits, and hangs where the kernel
+//!                          waits └─────────────────────────────────────┘
 //! ```
 //!
 //! A closer that hangs ends as soon as the process it waits for is gone. Its kill, its reaping and its number
@@ -40,8 +42,8 @@ use crate::{child::Child, clock, monitor::Monitor, pipe::Pipe, timer::Timer};
 const CLOSERS_MAX: usize = 256;
 const CLOSERS_OF_POD_MAX: usize = 4;
 const CLOSERS_OF_NOBODY_MAX: usize = 64;
-/// How long a closer keeps its copy after the monitor cloned something: a clone that has not closed what it inherited yet must
-/// not be the last either.
+/// How long a closer keeps its copy after the monitor cloned something: a clone that has not closed what it inherited
+/// yet must not be the last either.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long after a closer could not be cloned the next try is.
 const RETRY: Duration = Duration::from_secs(1);
@@ -119,8 +121,8 @@ pub(crate) struct Terminals {
 }
 
 impl Terminals {
-    /// Closes descriptors that waited for the daemon, or came from it and were not taken: a record that holds the same terminal
-    /// or pipe may be gone by now.
+    /// Closes descriptors that waited for the daemon, or came from it and were not taken: a record that holds the same
+    /// terminal or pipe may be gone by now.
     pub(crate) fn release(&self, attachments: Attachments) {
         for (role, file) in attachments {
             match role {
@@ -168,8 +170,8 @@ pub(crate) fn closing_of(terminals: &Terminals, containers: &BTreeMap<u64, Child
     child.map_or_else(|| terminals.closing.clone(), |child| terminals.closing.of(&child.sandbox))
 }
 
-/// A process that is given up may have sent its terminal and nobody read the message: the master must not be closed with the
-/// socket.
+/// A process that is given up may have sent its terminal and nobody read the message: the master must not be closed
+/// with the socket.
 pub(crate) fn take_unread_terminal(closing: &Closing, nascent: Option<&mut Nascent>) {
     let Some(nascent) = nascent else { return };
     while let Ok(Progress::Ready { terminal }) = nascent.advance() {

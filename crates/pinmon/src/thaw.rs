@@ -1,6 +1,6 @@
-//! What was killed and is frozen by a v1 freezer dies when it is thawed. Root in a container can mount the v1 freezer next to
-//! a v2 tree and freeze its processes in groups of its own there, which `cgroup.kill` does not thaw. They may be many, so all
-//! of them are thawed a bounded piece in every turn of the loop.
+//! What was killed and is frozen by a v1 freezer dies when it is thawed. Root in a container can mount the v1 freezer
+//! next to a v2 tree and freeze its processes in groups of its own there, which `cgroup.kill` does not thaw. They may
+//! be many, so all of them are thawed a bounded piece in every turn of the loop.
 //!
 //! ```text
 //!  killed ─▶ FIRST ─▶ has it ended? ─ no ─▶ step, step, … ─▶ wait ─▶ has it ended? … at most GIVE_UP
@@ -18,7 +18,8 @@ use crate::{clock, command::CommandStage, monitor::Monitor, timer::Timer};
 
 /// Groups that are visited in one turn of the loop: a millisecond.
 const STEP: usize = 64;
-/// How long killed processes may take to end before it is held that they are frozen; twice as long each time, to 2^5 times.
+/// How long killed processes may take to end before it is held that they are frozen; twice as long each time, to 2^5
+/// times.
 const FIRST: Duration = Duration::from_millis(50);
 const WAITS_MAX: u32 = 5;
 /// How long groups are thawed after a kill. In a container that lives on new ones may be frozen all the time.

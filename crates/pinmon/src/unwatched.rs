@@ -1,8 +1,8 @@
 //! What epoll refused to watch.
 //!
-//! `fs.epoll.max_user_watches` is a limit of the user, root, which containers without a user namespace of their own share. One
-//! that uses it up must not keep others from being started, executed in or logged: what cannot be watched is looked at by a
-//! timer until it can.
+//! `fs.epoll.max_user_watches` is a limit of the user, root, which containers without a user namespace of their own
+//! share. One that uses it up must not keep others from being started, executed in or logged: what cannot be watched is
+//! looked at by a timer until it can.
 
 use std::{io, time::Duration};
 
@@ -20,7 +20,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 const CONNECTION: u64 = 0;
 
 impl Monitor {
-    /// Watches all of a container, command, maker, runner or log writer that has an event; where that fails, a timer does.
+    /// Watches all of a container, command, maker, runner or log writer that has an event; where that fails, a timer
+    /// does.
     pub(crate) fn watch(&mut self, serial: u64) {
         if let Err(error) = self.try_watch(serial) {
             eprintln!("pinmon: watch {serial}: {error}: looked at every {} ms", LOOK.as_millis());

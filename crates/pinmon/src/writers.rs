@@ -1,5 +1,5 @@
-//! The monitor's log writers (`log_writer.rs` says what they are): which output belongs to which, orders on their way to them,
-//! their starts and ends. Nothing here waits for a writer.
+//! The monitor's log writers (`log_writer.rs` says what they are): which output belongs to which, orders on their way
+//! to them, their starts and ends. Nothing here waits for a writer.
 
 mod heartbeat;
 mod held;
@@ -141,7 +141,8 @@ fn name(place: Place) -> String {
 }
 
 impl Monitor {
-    /// Sends its writer what is new of a container's output, if there is any output; starts the writer where there is none.
+    /// Sends its writer what is new of a container's output, if there is any output; starts the writer where there is
+    /// none.
     pub(crate) fn hand_over(&mut self, serial: u64) {
         let Self { containers, writers, .. } = self;
         let Writers { list, orphans, .. } = writers;

@@ -1,5 +1,5 @@
-//! A process that keeps a container's pipe locked (splice(2) from an empty socket, or to a full one): that container's log
-//! waits for it, nobody else does, and no line is lost or doubled.
+//! A process that keeps a container's pipe locked (splice(2) from an empty socket, or to a full one): that container's
+//! log waits for it, nobody else does, and no line is lost or doubled.
 
 mod lock;
 mod node;

@@ -94,7 +94,8 @@ impl Node {
     }
 }
 
-/// The container becomes root of a user namespace of its own, and freezes every group that the monitor makes below its own.
+/// The container becomes root of a user namespace of its own, and freezes every group that the monitor makes below its
+/// own.
 #[test]
 fn a_container_that_freezes_its_commands_stops_nobody_else() {
     let mut node = Node::start();
@@ -192,7 +193,8 @@ fn a_container_that_froze_its_first_process_below_its_group_is_killed() {
     node.end();
 }
 
-/// The first process moves a command into a frozen group of the v1 freezer; the command is killed without the container.
+/// The first process moves a command into a frozen group of the v1 freezer; the command is killed without the
+/// container.
 #[test]
 fn a_command_that_its_container_froze_below_its_group_is_killed() {
     if !PathBuf::from("/sys/fs/cgroup/freezer").exists() {

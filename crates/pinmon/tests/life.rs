@@ -28,7 +28,7 @@ fn inherits_nothing_of_the_monitor() {
     let mut node = Node::start();
     node.run("fds", &["ls", "/proc/self/fd"]);
     node.wait("fds");
-    // The last one is of `ls`, which reads that folder.
+    // The last one is of `ls`, which reads that directory.
     assert_eq!(node.log("fds"), ["stdout F 0", "stdout F 1", "stdout F 2", "stdout F 3"]);
     node.run("status", &["cat", "/proc/self/status", "/proc/self/oom_score_adj"]);
     node.wait("status");

@@ -53,7 +53,8 @@ fn orphans_beyond_those_of_one_turn_are_reaped_without_a_further_signal() {
     node.end();
 }
 
-/// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and signals.
+/// A monitor whose epoll_ctl(2) fails as where `fs.epoll.max_user_watches` is used up, but for its listener and
+/// signals.
 fn start_without_watches() -> Node {
     start_with_failing("epoll_ctl", "error=ENOSPC:when=3+")
 }
@@ -204,8 +205,8 @@ fn a_container_that_is_answered_with_an_error_is_not_there() {
     node.end();
 }
 
-/// Mounts that come before the `Create` are its own; those of a container that is deleted, or of a connection that closed, are
-/// nobody's.
+/// Mounts that come before the `Create` are its own; those of a container that is deleted, or of a connection that
+/// closed, are nobody's.
 #[test]
 fn mounts_before_their_create() {
     let mut node = Node::start();

@@ -1,4 +1,5 @@
-//! Terminals that cannot be hung up: the last close of a master waits for a process that is inside read(2) of the slave.
+//! Terminals that cannot be hung up: the last close of a master waits for a process that is inside read(2) of the
+//! slave.
 
 mod disk;
 mod node;

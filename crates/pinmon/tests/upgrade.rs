@@ -18,9 +18,9 @@ use node::Node;
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 fn program() -> PathBuf {
-    let built = std::env::var_os("PINION_BIN").map(|folder| PathBuf::from(folder).join("pinmon"));
+    let built = std::env::var_os("PINION_BIN").map(|directory| PathBuf::from(directory).join("pinmon"));
     let path = std::env::var_os("PINMON").map(PathBuf::from).or(built);
-    path.expect("set PINION_BIN to a folder that scripts/build made: the monitor must be static here")
+    path.expect("set PINION_BIN to a directory that scripts/build made: the monitor must be static here")
 }
 
 fn start() -> Node {
@@ -194,9 +194,9 @@ fn a_log_that_hangs_holds_up_neither_an_answer_nor_an_end() {
 fn a_program_that_cannot_take_over_changes_nothing() {
     let mut node = start();
     node.run("c", &["sh", "-c", "echo up; sleep 1000"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let make = |name: &str, bytes: &[u8]| {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::write(&path, bytes).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
         path

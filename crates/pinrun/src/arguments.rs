@@ -30,7 +30,7 @@ pub(crate) enum Rootless {
 /// What stands before the command's name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Global {
-    /// Folder of all containers' states.
+    /// Directory of all containers' states.
     pub(crate) root: PathBuf,
     /// Where errors and warnings go beside standard error.
     pub(crate) log: Option<PathBuf>,
@@ -109,11 +109,11 @@ fn read(flags: Flags, global: &mut Global) -> Result<Wanted, Failure> {
     }
 }
 
-/// On tmpfs; of an ordinary user, and of one who is root in a user namespace only, in the folder that the user's session
-/// has there.
+/// On tmpfs; of an ordinary user, and of one who is root in a user namespace only, in the directory that the user's
+/// session has there.
 fn default_root() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(folder) if !is_machine_root() => PathBuf::from(folder).join("pinrun"),
+        Some(directory) if !is_machine_root() => PathBuf::from(directory).join("pinrun"),
         _ => PathBuf::from("/run/pinrun"),
     }
 }

@@ -28,12 +28,12 @@ pub(crate) struct Bundle {
     pub(crate) rootfs: PathBuf,
 }
 
-/// Enters the bundle's folder (the current one if none is given), to which the paths of its spec are relative.
+/// Enters the bundle's directory (the current one if none is given), to which the paths of its spec are relative.
 pub(crate) fn load(path: Option<&OsStr>) -> Result<Bundle, Failure> {
     if let Some(path) = path.filter(|path| !path.is_empty()) {
         rustix::process::chdir(path).map_err(|error| Failure::io(format!("enter the bundle {path:?}"), error))?;
     }
-    let path = std::env::current_dir().map_err(|error| Failure::io("find the bundle's folder", error))?;
+    let path = std::env::current_dir().map_err(|error| Failure::io("find the bundle's directory", error))?;
     let mut spec: oci::Spec = read_json(Path::new("config.json"), &format!("config.json of the bundle {path:?}"))?;
     let Some(root) = spec.root.as_ref().filter(|root| !root.path.is_empty()) else {
         return Err(Failure::new(format!("config.json of the bundle {path:?}: root.path: is missing")));

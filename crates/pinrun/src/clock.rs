@@ -15,8 +15,8 @@ fn rfc3339(seconds: u64, nanoseconds: u32) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar: years are counted from March, so that the leap day
-/// is the last one of its year.
+/// Year, month and day of a day since 1970, in the Gregorian calendar: years are counted from March, so that the leap
+/// day is the last one of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

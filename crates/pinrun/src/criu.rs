@@ -8,8 +8,8 @@
 //! wire.rs          protocol buffers, as far as these few messages need them
 //! ```
 //!
-//! The keys under which things of outside are written into an image are those that runc uses, so that an image of one can
-//! be restored by the other.
+//! The keys under which things of outside are written into an image are those that runc uses, so that an image of one
+//! can be restored by the other.
 
 pub(crate) mod options;
 pub(crate) mod outside;

@@ -223,8 +223,8 @@ pub(crate) fn fit(terminal: &OwnedFd) {
     }
 }
 
-/// Whether the terminal's output goes to a pipe or a file: what reads it wants lines as they were written. A terminal has them
-/// as the process's own terminal makes them.
+/// Whether the terminal's output goes to a pipe or a file: what reads it wants lines as they were written. A terminal
+/// has them as the process's own terminal makes them.
 pub(crate) fn is_piped() -> bool {
     !stdout().is_terminal()
 }

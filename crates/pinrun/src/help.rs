@@ -28,7 +28,7 @@ COMMANDS:
    update      change a container's limits
 
 GLOBAL OPTIONS:
-   --root FOLDER         states of containers (default: /run/pinrun)
+   --root DIRECTORY         states of containers (default: /run/pinrun)
    --log FILE            write errors and warnings there, too
    --log-format FORMAT   text (default) or json
    --debug               say more

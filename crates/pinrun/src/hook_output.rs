@@ -10,7 +10,8 @@ use crate::{failure::Failure, state::Record};
 const STDOUT: &str = "run.oci.hooks.stdout";
 const STDERR: &str = "run.oci.hooks.stderr";
 
-/// Opens them where the spec has hooks, and makes them where they are absent; relative paths are the current directory's.
+/// Opens them where the spec has hooks, and makes them where they are absent; relative paths are the current
+/// directory's.
 pub(crate) fn open(spec: &oci::Spec) -> Result<Output, Failure> {
     match spec.hooks {
         Some(_) => open_in(Path::new(""), &spec.annotations),

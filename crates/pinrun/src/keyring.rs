@@ -6,11 +6,11 @@ use rustix::io::Errno;
 
 use crate::{arguments::Global, failure::warn};
 
-/// Joins the container's, which the process that is cloned then inherits. Without it the container has the caller's: as with
-/// other runtimes this is a warning.
+/// Joins the container's, which the process that is cloned then inherits. Without it the container has the caller's: as
+/// with other runtimes this is a warning.
 ///
-/// `label` is the SELinux label of the process, which a new keyring gets too: with this program's own the container could not
-/// use it. The label goes with execve.
+/// `label` is the SELinux label of the process, which a new keyring gets too: with this program's own the container
+/// could not use it. The label goes with execve.
 pub(crate) fn join(global: &Global, id: &str, label: Option<&str>) {
     let Ok(name) = CString::new(format!("_ses.{id}")) else { return };
     if let Some(label) = label.filter(|label| !label.is_empty())

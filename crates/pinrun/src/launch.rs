@@ -26,7 +26,7 @@ use crate::{
     open_files::OpenFiles,
     preserve::Preserved,
     staging,
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 use record::hosts_mounts;
@@ -81,9 +81,9 @@ impl Request {
     }
 }
 
-/// The bundle's folder is entered before the file is written.
+/// The bundle's directory is entered before the file is written.
 pub(crate) fn absolute(path: &OsStr) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| Failure::io(format!("find the folder of {path:?}"), error))
+    std::path::absolute(path).map_err(|error| Failure::io(format!("find the directory of {path:?}"), error))
 }
 
 /// First of all: no container may overwrite this program on the host (CVE-2019-5736).
@@ -104,7 +104,7 @@ pub(crate) enum Starter {
 /// A container that is set up and waits, on record.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    pub(crate) folder: Folder,
+    pub(crate) directory: Directory,
     pub(crate) record: Record,
     pub(crate) hooks: Hooks,
     pub(crate) nascent: Nascent,
@@ -116,8 +116,8 @@ impl Launched {
     /// Takes it away again; what made that necessary is told by the caller.
     pub(crate) fn abandon(self, global: &Global) {
         abandon(self.nascent);
-        self.folder.uncover_root();
-        let _ = self.folder.remove();
+        self.directory.uncover_root();
+        let _ = self.directory.remove();
         warn_each(global, self.hooks.poststop(&self.record.state(oci::Status::Stopped)));
     }
 }
@@ -132,14 +132,14 @@ pub(crate) fn launch(global: &Global, request: &Request, starter: Starter) -> Re
     if request.no_pivot {
         warn(global, "--no-pivot is not needed: roots on a ramdisk are entered like any other");
     }
-    let folder = Folder::create(&global.root, &request.id)?;
-    let made = Making { global, request, folder: &folder, hooks: &hooks }.make(bundle, starter);
+    let directory = Directory::create(&global.root, &request.id)?;
+    let made = Making { global, request, directory: &directory, hooks: &hooks }.make(bundle, starter);
     match made {
-        Ok((record, nascent, terminal)) => Ok(Launched { folder, record, hooks, nascent, terminal }),
+        Ok((record, nascent, terminal)) => Ok(Launched { directory, record, hooks, nascent, terminal }),
         Err(failure) => {
-            folder.uncover_root();
+            directory.uncover_root();
             // What failed first is what to tell.
-            let _ = folder.remove();
+            let _ = directory.remove();
             Err(failure)
         }
     }
@@ -160,7 +160,7 @@ fn check_terminal(bundle: &Bundle, request: &Request, detach: bool) -> Result<()
 struct Making<'a> {
     global: &'a Global,
     request: &'a Request,
-    folder: &'a Folder,
+    directory: &'a Directory,
     hooks: &'a Hooks,
 }
 
@@ -214,7 +214,7 @@ impl Making<'_> {
             if self.global.no_cgroup {
                 record.cgroup.clear();
             }
-            self.folder.save(&record)?;
+            self.directory.save(&record)?;
             if let Some(file) = &self.request.pid_file {
                 write_pid(file, nascent.pid)?;
             }
@@ -231,7 +231,7 @@ impl Making<'_> {
         }
     }
 
-    /// Everything beside the spec; notes in the folder what has to be known should this process be killed.
+    /// Everything beside the spec; notes in the directory what has to be known should this process be killed.
     fn inputs(
         &self,
         spec: &oci::Spec,
@@ -243,21 +243,21 @@ impl Making<'_> {
         let seccomp = match linux.and_then(|linux| linux.seccomp.as_ref()) {
             Some(profile) => {
                 let program = seccomp::compile(profile).map_err(|error| Failure::new(error.to_string()))?;
-                self.folder.save_seccomp(&program)?;
+                self.directory.save_seccomp(&program)?;
                 Some(program)
             }
             None => None,
         };
         let own_place = !self.global.systemd_cgroup && !self.global.no_cgroup;
         if let Some(path) = linux.and_then(|linux| linux.cgroups_path.as_ref()).filter(|_| own_place) {
-            self.folder.note_group(path)?;
+            self.directory.note_group(path)?;
         }
         if hosts_mounts(&spec.linux) {
-            self.folder.note_root(&rootfs)?;
+            self.directory.note_root(&rootfs)?;
         }
         let invocation = Invocation {
             state,
-            starter: if starter == Starter::Another { Some(self.folder.listen()?) } else { None },
+            starter: if starter == Starter::Another { Some(self.directory.listen()?) } else { None },
             systemd_cgroup: self.global.systemd_cgroup,
             staging: staging::open(),
             no_cgroup: self.global.no_cgroup,

@@ -1,5 +1,5 @@
-//! The limit of open files: every mount of a container is open at once, until it is attached. The container has the limit that
-//! the runtime was called with.
+//! The limit of open files: every mount of a container is open at once, until it is attached. The container has the
+//! limit that the runtime was called with.
 
 use std::borrow::Cow;
 
@@ -21,8 +21,8 @@ const OTHERS: u64 = 256;
 pub(crate) struct OpenFiles(Option<Rlimit>);
 
 impl OpenFiles {
-    /// Raises the soft limit as far as the spec's mounts need; the spec that is returned has the container's process get the
-    /// old one back.
+    /// Raises the soft limit as far as the spec's mounts need; the spec that is returned has the container's process
+    /// get the old one back.
     pub(crate) fn raise_for(spec: &oci::Spec) -> Result<(Self, Cow<'_, oci::Spec>), Failure> {
         let devices = spec.linux.as_ref().map_or(0, |linux| linux.devices.len());
         let opened = (spec.mounts.len() + devices) as u64;

@@ -1,5 +1,5 @@
-//! The staging mount namespace, pinned once per boot at `/run/pinrun/staging`, so that a container's mount namespace is a
-//! copy of three mounts and not of the host's.
+//! The staging mount namespace, pinned once per boot at `/run/pinrun/staging`, so that a container's mount namespace is
+//! a copy of three mounts and not of the host's.
 
 use std::os::fd::AsRawFd;
 
@@ -10,12 +10,12 @@ use rustix::{
     mount::mount_bind,
 };
 
-const FOLDER: &str = "/run/pinrun";
+const DIRECTORY: &str = "/run/pinrun";
 const PIN: &str = "/run/pinrun/staging";
 /// `CLONE_NEWNS`, as nsfs names the kind.
 const MOUNT_NAMESPACE: u32 = 0x0002_0000;
 
-/// The pinned namespace, made where there is none yet. `None`: it cannot be had (no privileges, no such folder); the
+/// The pinned namespace, made where there is none yet. `None`: it cannot be had (no privileges, no such directory); the
 /// caller's own namespace serves, too.
 pub(crate) fn open() -> Option<OwnedFd> {
     // Only root can read the pin, or make one.
@@ -30,9 +30,9 @@ fn pinned() -> Option<OwnedFd> {
 }
 
 fn make() -> std::io::Result<OwnedFd> {
-    let mut folder = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
-    folder.recursive(true).create(FOLDER)?;
+    let mut directory = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
+    directory.recursive(true).create(DIRECTORY)?;
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let place = openat(CWD, PIN, flags, Mode::from_raw_mode(0o400))?;
     // One pin, however many calls find none.

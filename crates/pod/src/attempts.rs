@@ -1,4 +1,5 @@
-//! What the kernel refuses for a moment, for want of memory or descriptors, and what must not be given up because of that.
+//! What the kernel refuses for a moment, for want of memory or descriptors, and what must not be given up because of
+//! that.
 
 use std::{io, thread, time::Duration};
 

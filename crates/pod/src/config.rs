@@ -23,7 +23,7 @@ pub struct Config {
     pub netns_pool: usize,
     /// What an empty runtime handler means.
     pub default_runtime_handler: String,
-    /// Folders of CDI files, the one with the highest priority last.
+    /// Directories of CDI files, the one with the highest priority last.
     pub cdi_dirs: Vec<PathBuf>,
     /// Whether device files of containers belong to the container's user, where that is not root.
     pub device_ownership_from_security_context: bool,

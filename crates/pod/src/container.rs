@@ -6,8 +6,8 @@
 //!                       │           └── killed ──────────┴────────▶ Exited
 //!                       └── a failure: all is taken back
 //! ```
-//! Who moves it: `create` and `start` under the lock `busy`; the end of its process (an event of the monitor) at any time,
-//! under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
+//! Who moves it: `create` and `start` under the lock `busy`; the end of its process (an event of the monitor) at any
+//! time, under no lock. A program that ends while it is `Starting` waits for `start` to say how that went.
 
 pub(crate) mod attach;
 mod broken;

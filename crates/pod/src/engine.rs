@@ -53,16 +53,17 @@ pub struct EngineStatus {
 pub struct Engine(pub(crate) Arc<Inner>);
 
 impl Engine {
-    /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves. Needs a runtime with I/O and
-    /// time; makes the process a subreaper and raises its soft limit of open files.
+    /// Recovers what runs, starts or finds the monitor, reconciles the ledger, then serves. Needs a runtime with I/O
+    /// and time; makes the process a subreaper and raises its soft limit of open files.
     ///
     /// # Errors
-    /// When a folder, the image store, the network or the monitor cannot be opened. One broken record never is one.
+    /// When a directory, the image store, the network or the monitor cannot be opened. One broken record never is one.
     pub async fn open(config: Config) -> Result<Self, Error> {
         recover::open(config).await.map(Self)
     }
 
-    /// How the engine is. Waits at most a second for parts that hang ([`crate::Silence`]), after the start some seconds.
+    /// How the engine is. Waits at most a second for parts that hang ([`crate::Silence`]), after the start some
+    /// seconds.
     pub async fn status(&self) -> EngineStatus {
         let engine = &self.0;
         let ((network, description), monitor) =
@@ -97,16 +98,16 @@ impl Engine {
         self.0.health.data_disk().await
     }
 
-    /// Threads of this process that are blocked in a call on a pipe that a process of a container holds inside the kernel. Only
-    /// the end of that process, or of its container, ends the call: until then an execve(2) of this process does not return,
-    /// and its exit does not complete.
+    /// Threads of this process that are blocked in a call on a pipe that a process of a container holds inside the
+    /// kernel. Only the end of that process, or of its container, ends the call: until then an execve(2) of this
+    /// process does not return, and its exit does not complete.
     pub fn blocked_pipe_calls(&self) -> usize {
         crate::session::blocked_pipe_calls()
     }
 
-    /// Processes of containers that keep a pipe of this process locked inside the kernel, which may be without an effect so far: a
-    /// pipe that carries nothing is not read. Their end, or that of their container, unlocks it; until then an execve(2) of this
-    /// process does not return. Looks at every process of the machine.
+    /// Processes of containers that keep a pipe of this process locked inside the kernel, which may be without an
+    /// effect so far: a pipe that carries nothing is not read. Their end, or that of their container, unlocks it; until
+    /// then an execve(2) of this process does not return. Looks at every process of the machine.
     pub fn pipe_holders(&self) -> Vec<crate::PipeHolder> {
         crate::pipe_holders::holders_of_own_pipes(&self.0.config.state_dir)
     }
@@ -137,8 +138,8 @@ impl Engine {
         sandbox::stop::stop(&self.0, id).await
     }
 
-    /// Stops a pod that no container uses, and returns whether it is stopped (an unknown one is). A container that is just being
-    /// made is waited for, and uses it.
+    /// Stops a pod that no container uses, and returns whether it is stopped (an unknown one is). A container that is
+    /// just being made is waited for, and uses it.
     ///
     /// # Errors
     /// As [`Engine::stop_sandbox`].
@@ -172,8 +173,8 @@ impl Engine {
     /// Makes a container that waits for its start and returns its id. A caller that repeats itself gets the same one.
     ///
     /// # Errors
-    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists` where one of that name and attempt runs with
-    /// another configuration; whatever failed. Nothing is left then.
+    /// `NotFound` for sandbox and image, `InvalidArgument`, `AlreadyExists` where one of that name and attempt runs
+    /// with another configuration; whatever failed. Nothing is left then.
     pub async fn create_container(&self, sandbox: &str, config: ContainerConfig) -> Result<String, Error> {
         container::create::create(&self.0, sandbox, config).await
     }
@@ -237,7 +238,8 @@ impl Engine {
     /// Changes its limits; what is not said stays as it is.
     ///
     /// # Errors
-    /// `InvalidArgument`; `FailedPrecondition` when it ended, or uses more memory than it shall have. Nothing is changed then.
+    /// `InvalidArgument`; `FailedPrecondition` when it ended, or uses more memory than it shall have. Nothing is
+    /// changed then.
     pub async fn update_container(
         &self,
         id: &str,

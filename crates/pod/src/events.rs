@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! record changes its phase ──▶ broadcast, bounded ──▶ each listener at its own pace
-//!  (under the lock of its        never waits            └─ one that lags loses the oldest: it is told so, and lists anew
-//!   writers: in order)
+//!  (under the lock of its        never waits            └─ one that lags loses the oldest: it is told so, and lists
+//!  anew writers: in order)
 //! ```
-//! An event carries the states of its pod and of all containers in it as they were at that moment. Nothing is made while
-//! nobody listens.
+//! An event carries the states of its pod and of all containers in it as they were at that moment. Nothing is made
+//! while nobody listens.
 
 use std::sync::{
     Arc, OnceLock, Weak,

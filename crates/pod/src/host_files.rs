@@ -1,10 +1,11 @@
-//! Work on files of the node that belong to others: volumes and logs of containers. Their file systems may be slow, or hang
-//! forever in a system call that no signal ends.
+//! Work on files of the node that belong to others: volumes and logs of containers. Their file systems may be slow, or
+//! hang forever in a system call that no signal ends.
 //!
 //! ```text
 //!            a place of 64              after SLOW: its place is free again            at its limit
 //! admitted ───────────────▶ working ────────────────────────────────────────▶ stuck ──────────────▶ given up
-//!  waits while a file system of     counted against all its           counted against the       the thread stays, counted
+//!  waits while a file system of     counted against all its           counted against the       the thread stays,
+//!  counted
 //!  its paths has SOURCE_MAX         file systems                      one that it hangs at
 //!  threads at work or stuck
 //! ```
@@ -107,8 +108,8 @@ impl Progress {
 }
 
 impl Threads {
-    /// The first of these paths whose file system admits no more work: as many threads as may be are in it, or `most_stuck`
-    /// are stuck. `table` is `None` where none has been read, which is done only when it matters.
+    /// The first of these paths whose file system admits no more work: as many threads as may be are in it, or
+    /// `most_stuck` are stuck. `table` is `None` where none has been read, which is done only when it matters.
     fn closed<'a>(&self, paths: &'a [PathBuf], most_stuck: usize, table: Option<&MountTable>) -> Admission<'a> {
         if self.stuck.is_empty() && self.working.len() < SOURCE_MAX {
             return Admission::Open;
@@ -213,8 +214,8 @@ impl Drop for End {
 }
 
 impl HostFiles {
-    /// Runs work on these paths on a thread that may block, for at most `limit`, with the time it waits to be admitted. A
-    /// relative path is no path but whose files they are: their file system is held to be its own.
+    /// Runs work on these paths on a thread that may block, for at most `limit`, with the time it waits to be admitted.
+    /// A relative path is no path but whose files they are: their file system is held to be its own.
     ///
     /// # Errors
     /// `DeadlineExceeded`, with the path that it hangs at; what the work returns.
@@ -240,8 +241,8 @@ impl HostFiles {
         self.visit(paths, limit, work).await
     }
 
-    /// Waits until all paths are admitted and there is a place. Who waits for a file system holds no place, and who waited
-    /// for a place looks at its file systems again.
+    /// Waits until all paths are admitted and there is a place. Who waits for a file system holds no place, and who
+    /// waited for a place looks at its file systems again.
     async fn admitted(&self, paths: Vec<PathBuf>, until: Instant, limit: Duration) -> Result<Arc<Progress>, Error> {
         let shared = &self.0;
         let progress = Arc::new(Progress { paths, at: AtomicUsize::new(0), hold: Mutex::default() });

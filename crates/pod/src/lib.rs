@@ -12,10 +12,10 @@
 //! * **An operation is a task of its own.** A caller that hangs up does not leave it half done; a second caller for the
 //!   same name joins it.
 //! * **The record comes first.** `metadata.json` is written before the first kernel object of a sandbox or container is
-//!   made, and its folder goes last, so a folder without an owner names everything that must be undone.
+//!   made, and its directory goes last, so a directory without an owner names everything that must be undone.
 //! * **The kernel is asked, records are not trusted**: a process is a pid with its start time, or a pidfd.
-//! * **Lists wait for nobody**: a status is a snapshot that is replaced whole; the lock of an object is held by its slow
-//!   operations only.
+//! * **Lists wait for nobody**: a status is a snapshot that is replaced whole; the lock of an object is held by its
+//!   slow operations only.
 //! * **Nothing is held twice but what must not be lost**: the pidfd, terminal, read ends and log of every container are
 //!   in `pinmon` and here ([`monitor`]), so that either process can die.
 //! * Nothing is synced to disk on the way of a request: a machine that rebooted has no containers.

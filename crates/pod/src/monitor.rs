@@ -6,7 +6,8 @@
 //!               │ ▲
 //!       Custody ┘ └─ supervisor: connection lost → connect again, else start another pinmon → Adopt × n
 //! ```
-//! [`Custody`] has a duplicate of every descriptor that must not be lost: what a dead monitor held is handed to the next.
+//! [`Custody`] has a duplicate of every descriptor that must not be lost: what a dead monitor held is handed to the
+//! next.
 
 mod custody;
 mod figures;

@@ -1,5 +1,5 @@
-//! Which mount a path of the node is on, found by its text: the path itself is not touched, since a file server that is gone
-//! never answers.
+//! Which mount a path of the node is on, found by its text: the path itself is not touched, since a file server that is
+//! gone never answers.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,8 @@ impl MountTable {
         above.max_by_key(|mount| mount.point.as_os_str().len())
     }
 
-    /// What a path has in common with others that hang when it does: its file system, or on the root file system itself.
+    /// What a path has in common with others that hang when it does: its file system, or on the root file system
+    /// itself.
     pub(crate) fn source(&self, path: &Path) -> String {
         match self.of(path) {
             Some(mount) if mount.point != Path::new("/") => mount.device.clone(),

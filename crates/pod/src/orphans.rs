@@ -1,8 +1,8 @@
 //! Processes that fell to this one when a monitor died, and that nobody waits for: commands, and what containers on the
 //! node's PID namespace left behind.
 //!
-//! They are told from children of this program (plugins, a monitor), which are waited for as soon as they end: a child that
-//! is a zombie at two looks a minute apart is nobody's.
+//! They are told from children of this program (plugins, a monitor), which are waited for as soon as they end: a child
+//! that is a zombie at two looks a minute apart is nobody's.
 
 use std::{collections::HashSet, fs, time::Duration};
 
@@ -29,8 +29,8 @@ impl Orphans {
     }
 }
 
-/// Reaps, within seconds, commands of a monitor that died: a zombie in a container's PID namespace holds up the end of the
-/// container.
+/// Reaps, within seconds, commands of a monitor that died: a zombie in a container's PID namespace holds up the end of
+/// the container.
 pub(crate) async fn reap_soon() {
     let mut orphans = Orphans::default();
     for _ in 0..SOON_LOOKS {

@@ -1,10 +1,11 @@
 //! Processes of containers that keep a pipe of a daemon locked inside the kernel, which the daemon cannot close then.
 //!
 //! splice(2) between a pipe and a socket sleeps with the pipe's mutex, and the close of a pipe waits for that mutex,
-//! uninterruptibly. A daemon that was killed closes its pipes in its exit: the exit does not complete, and its locks and sockets
-//! stay. Only a daemon can stop the container, and none can start. So a daemon that starts ends these processes first
-//! ([`Rescue`]): threads of containers that are inside a call on a pipe of the previous daemon, and wait in it for something other
-//! than the pipe. Likewise an execve(2) of a daemon would not return, so it is not begun ([`holders_of_own_pipes`]).
+//! uninterruptibly. A daemon that was killed closes its pipes in its exit: the exit does not complete, and its locks
+//! and sockets stay. Only a daemon can stop the container, and none can start. So a daemon that starts ends these
+//! processes first ([`Rescue`]): threads of containers that are inside a call on a pipe of the previous daemon, and
+//! wait in it for something other than the pipe. Likewise an execve(2) of a daemon would not return, so it is not begun
+//! ([`holders_of_own_pipes`]).
 
 mod examine;
 mod rescue;
@@ -42,12 +43,12 @@ pub struct Holder {
     pub waits_in: String,
 }
 
-/// What the link to a descriptor reads (proc(5), `/proc/<pid>/fd`): `pipe:[<inode number>]`, or the path of a FIFO. Reading it calls no
-/// file system: a stat(2) of a container's file may wait forever for the one that serves it.
+/// What the link to a descriptor reads (proc(5), `/proc/<pid>/fd`): `pipe:[<inode number>]`, or the path of a FIFO.
+/// Reading it calls no file system: a stat(2) of a container's file may wait forever for the one that serves it.
 type Pipe = String;
 
-/// Processes of containers of this state directory that keep pipes of the calling process locked. Blocks for a third of a second
-/// where there are any.
+/// Processes of containers of this state directory that keep pipes of the calling process locked. Blocks for a third of
+/// a second where there are any.
 pub(crate) fn holders_of_own_pipes(state_dir: &Path) -> Vec<Holder> {
     let fifos = fifos(state_dir);
     let open = links(Path::new("/proc/self/fd")).filter(|link| link.starts_with("pipe:") || fifos.contains(link));
@@ -79,7 +80,8 @@ fn has_one_of(finding: &Finding, pipes: &HashSet<Pipe>) -> bool {
     links(Path::new(&format!("/proc/{pid}/task/{thread}/fd"))).any(|link| pipes.contains(&link))
 }
 
-/// Pipes that a daemon has or had: FIFOs of containers, pipes on record, and what threads of its process still have open.
+/// Pipes that a daemon has or had: FIFOs of containers, pipes on record, and what threads of its process still have
+/// open.
 fn pipes_of(state_dir: &Path, daemon: Pid) -> HashSet<Pipe> {
     let mut pipes = fifos(state_dir);
     pipes.extend(recorded_pipes(state_dir).into_iter().map(|number| format!("pipe:[{number}]")));
@@ -95,7 +97,7 @@ fn pipes_of(state_dir: &Path, daemon: Pid) -> HashSet<Pipe> {
 fn fifos(state_dir: &Path) -> HashSet<Pipe> {
     // As the kernel names them.
     let state_dir = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
-    let containers = entries(&state_dir.join(Kind::Container.folder()));
+    let containers = entries(&state_dir.join(Kind::Container.directory()));
     let paths = containers.iter().flat_map(|container| FIFOS.map(|name| container.path().join(name)));
     paths.filter_map(|path| path.into_os_string().into_string().ok()).collect()
 }

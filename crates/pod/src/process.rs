@@ -39,15 +39,15 @@ pub(crate) fn has_executed(pid: u32) -> io::Result<Option<bool>> {
     Ok(stat_field(pid, 9)?.map(|flags| flags & FORKNOEXEC == 0))
 }
 
-/// Whether a process has begun to end: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID namespace ends
-/// all others there before it is a zombie.
+/// Whether a process has begun to end: `PF_EXITING` of `/proc/<pid>/stat` field 9. The first process of a PID namespace
+/// ends all others there before it is a zombie.
 pub(crate) fn is_ending(pid: u32) -> bool {
     const EXITING: u64 = 0x4;
     stat_field(pid, 9).is_ok_and(|flags| flags.is_none_or(|flags| flags & EXITING != 0))
 }
 
-/// Whether a process has a SIGKILL that it did not handle yet, as one that is inside an uninterruptible call: `SigPnd` and `ShdPnd`
-/// of `/proc/<pid>/status`.
+/// Whether a process has a SIGKILL that it did not handle yet, as one that is inside an uninterruptible call: `SigPnd`
+/// and `ShdPnd` of `/proc/<pid>/status`.
 pub(crate) fn is_killed(pid: u32) -> bool {
     const KILL: u64 = 1 << (9 - 1);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -125,8 +125,8 @@ pub(crate) fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     })
 }
 
-/// Whether a signal sent now reaches the program: it has a handler for it, or keeps it for later. The kernel drops a signal
-/// to the first process of a PID namespace that has neither, as a program has that only just started.
+/// Whether a signal sent now reaches the program: it has a handler for it, or keeps it for later. The kernel drops a
+/// signal to the first process of a PID namespace that has neither, as a program has that only just started.
 pub(crate) fn hears(pid: u32, signal: i32) -> io::Result<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let mask = |name: &str| {

@@ -21,8 +21,8 @@ impl Pulls {
         all.push_back((image, began, ended));
     }
 
-    /// Takes the last pull of the image by this daemon that began at `since` or later. It is in the timeline of one container
-    /// only: the next one made of the image did not wait for it.
+    /// Takes the last pull of the image by this daemon that began at `since` or later. It is in the timeline of one
+    /// container only: the next one made of the image did not wait for it.
     pub(crate) fn take(&self, image: &str, since: u64) -> Option<(u64, u64)> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = all.iter().rposition(|(id, began, _)| id == image && *began >= since)?;

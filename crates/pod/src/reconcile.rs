@@ -1,8 +1,8 @@
 //! Removing what no one owns: after a start, and from time to time.
 //!
-//! The kernel's side is listed first and the owners are asked after. An owner is on record before anything of it is made,
-//! and ids are never given twice: what has no owner then, has none, whatever is made meanwhile. So nobody waits for this,
-//! and no plugin that sleeps for one pod keeps it from the others.
+//! The kernel's side is listed first and the owners are asked after. An owner is on record before anything of it is
+//! made, and ids are never given twice: what has no owner then, has none, whatever is made meanwhile. So nobody waits
+//! for this, and no plugin that sleeps for one pod keeps it from the others.
 
 use std::{
     collections::HashSet,

@@ -35,25 +35,26 @@ use crate::{
     pulls::Pulls,
     reconcile,
     session::PipeRecord,
-    state::{Kind, StateFolder},
+    state::{Kind, StateDirectory},
     stats::Sampler,
 };
 
 /// How many ends of containers are recorded at once.
 const ENDS: usize = 16;
-/// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are served.
+/// How long the start waits for what an earlier daemon left to be taken back; the rest goes on while requests are
+/// served.
 const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
     set_child_subreaper(Some(getpid())).map_err(failed("become a subreaper"))?;
     let nofile = raise_open_files()?;
-    let folder = config.state_dir.clone();
+    let directory = config.state_dir.clone();
     let (state, records, alone, pipes) = blocking(move || {
-        let state = StateFolder::open(&folder)?;
+        let state = StateDirectory::open(&directory)?;
         let alone = state.lock()?;
         state.void_another_boot()?;
         let records = state.records();
-        Ok((state, records, alone, pipe_record(&folder)))
+        Ok((state, records, alone, pipe_record(&directory)))
     })
     .await?;
     // Beside what the store, the network and the monitor need.
@@ -62,8 +63,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, Error> {
         tokio::spawn(blocking(move || Ok((records.load(Kind::Sandbox)?, records.load(Kind::Container)?))))
     };
     let images = {
-        let (folder, registries) = (config.data_dir.clone(), config.registries.clone());
-        blocking(move || Ok(image::Store::open(&folder, registries)?)).await?
+        let (directory, registries) = (config.data_dir.clone(), config.registries.clone());
+        blocking(move || Ok(image::Store::open(&directory, registries)?)).await?
     };
     let network = network::Network::open(config.network.clone()).map_err(failed("open the pods' network"))?;
     let pins = netns::PinDir::open(&state.netns(), &config.netns_dir).map_err(failed("open the pins"))?;

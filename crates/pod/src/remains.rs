@@ -1,5 +1,5 @@
-//! Groups of processes that no monitor holds any more: one that died while it made a container, or a pod's init, had told
-//! nobody of it.
+//! Groups of processes that no monitor holds any more: one that died while it made a container, or a pod's init, had
+//! told nobody of it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::{
     error::failed,
 };
 
-/// Kills what is in the group of an object, and removes it. Fine where there is none, as there is where the monitor did it.
-/// `owner` is an id that must be in the path: a record that cannot be read must not make this everybody's group.
+/// Kills what is in the group of an object, and removes it. Fine where there is none, as there is where the monitor did
+/// it. `owner` is an id that must be in the path: a record that cannot be read must not make this everybody's group.
 pub(crate) async fn end_group(engine: &Arc<Inner>, path: String, owner: &str) -> Result<(), Error> {
     if owner.is_empty() || !path.rsplit('/').next().is_some_and(|name| name.starts_with(owner)) {
         return Ok(());

@@ -12,8 +12,9 @@ use syscall::directory_tree;
 use crate::{Engine, Error, engine::blocking, error::failed, reconcile};
 
 impl Engine {
-    /// Removes every pod and container, the images, the built-in network, the monitor, the directories of state and data, and
-    /// that of network namespaces unless others have some there. No other engine may use these directories in the meantime; this one serves nothing afterwards.
+    /// Removes every pod and container, the images, the built-in network, the monitor, the directories of state and
+    /// data, and that of network namespaces unless others have some there. No other engine may use these directories in
+    /// the meantime; this one serves nothing afterwards.
     ///
     /// # Errors
     /// The first step that failed; what was removed before stays removed, and a second call goes on from there.
@@ -39,7 +40,7 @@ impl Engine {
     }
 }
 
-/// Removes the folder, and the tmpfs that may have been mounted on it.
+/// Removes the directory, and the tmpfs that may have been mounted on it.
 fn leave(root: &Path) -> Result<(), Error> {
     match unmount(root, UnmountFlags::DETACH) {
         // EINVAL: it was on a tmpfs before.
@@ -56,7 +57,7 @@ fn remove_if_empty(directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// A folder that is a file system of its own (a disk for images, say) is emptied, and stays.
+/// A directory that is a file system of its own (a disk for images, say) is emptied, and stays.
 fn remove_tree(root: &Path) -> Result<(), Error> {
     let emptied = || fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none());
     let error = failed(format!("remove {}", root.display()));

@@ -6,8 +6,8 @@
 //!                    └─────────────┴── a failure: teardown, then (nothing)
 //! ```
 //! What a pod shares is held without a process in it: the network namespace by a pin, the IPC and UTS namespaces,
-//! `/dev/shm` and the files of `/etc` by descriptors, here and in the monitor. Only a pod with one PID namespace has a process, its init, and only
-//! once a container needs it.
+//! `/dev/shm` and the files of `/etc` by descriptors, here and in the monitor. Only a pod with one PID namespace has a
+//! process, its init, and only once a container needs it.
 
 mod broken;
 mod config;

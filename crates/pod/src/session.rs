@@ -99,9 +99,9 @@ impl Command {
         ended.clone().unwrap_or_else(|| Err(lost()))
     }
 
-    /// Says whether the OOM killer ended it. The kernel counts its kills for the container, whose memory a command shares, and
-    /// the monitor reports whether there was any: a kill that no earlier command was blamed for is this one's. The container's
-    /// timeline gets it.
+    /// Says whether the OOM killer ended it. The kernel counts its kills for the container, whose memory a command
+    /// shares, and the monitor reports whether there was any: a kill that no earlier command was blamed for is this
+    /// one's. The container's timeline gets it.
     pub(crate) fn explained(&self, ended: Ended) -> Ended {
         let Some(engine) = self.engine.upgrade().filter(|_| ended.code == SIGKILLED) else { return ended };
         let oom_killed = self.container.has_new_oom_kill(&engine);
@@ -114,8 +114,8 @@ impl Command {
 
     /// Kills it with all it started, and resolves when nothing of it is left.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
-        /// The kernel notifies nobody when the last process that was killed is gone. Most are after a moment. Each request costs the
-        /// monitor a walk of the group, so the delay grows.
+        /// The kernel notifies nobody when the last process that was killed is gone. Most are after a moment. Each
+        /// request costs the monitor a walk of the group, so the delay grows.
         const RETRY_DELAY: Duration = Duration::from_millis(2);
         const RETRY_DELAY_MAX: Duration = Duration::from_millis(64);
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
@@ -164,8 +164,8 @@ async fn end(engine: Weak<Inner>, container: Arc<Container>, id: String, mut wai
     Ok(Ended { code: code.unwrap_or(UNKNOWN), oom_killed: false })
 }
 
-/// Kills a command with all it started; false: it is not there, or was killed for good. A monitor that died took what it
-/// knew of its commands along: theirs are found by their groups.
+/// Kills a command with all it started; false: it is not there, or was killed for good. A monitor that died took what
+/// it knew of its commands along: theirs are found by their groups.
 pub(crate) async fn kill(engine: &Arc<Inner>, container: &Arc<Container>, id: &str) -> Result<bool, Error> {
     if engine.monitor.kill_command(id).await? {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! The volatile state folder, the ledger of what was made.
+//! The volatile state directory, the ledger of what was made.
 //!
 //! ```text
 //! <state>/boot_id                         all below is void after a reboot
@@ -7,10 +7,11 @@
 //! <state>/container/<id>/metadata.json status.json process.json stdin stdout stderr
 //! <state>/broken/                         records that could not be read
 //! ```
-//! A folder goes when everything that it names is gone. Nothing is synced: what a crash of the machine takes is void anyway.
+//! A directory goes when everything that it names is gone. Nothing is synced: what a crash of the machine takes is void
+//! anyway.
 
-mod folder;
+mod directory;
 mod record;
 
-pub(crate) use folder::StateFolder;
+pub(crate) use directory::StateDirectory;
 pub(crate) use record::{Kind, Loaded, RECORD_VERSION, Records};

@@ -20,7 +20,8 @@ pub struct Stage {
     pub began: u64,
     /// When it failed, or the next one began; 0: it is the present one.
     pub ended: u64,
-    /// Whether it was a part of the stage before it in the list (a plugin of the network, a pull), not a stage of its own.
+    /// Whether it was a part of the stage before it in the list (a plugin of the network, a pull), not a stage of its
+    /// own.
     pub part: bool,
     /// Why it failed; empty where it did not.
     #[serde(default)]
@@ -32,8 +33,8 @@ pub struct Stage {
 pub(crate) struct Timeline(Vec<Stage>);
 
 impl Timeline {
-    /// The present stage ends, another begins. The same one again continues, also after it failed: what is tried again and
-    /// again does not push the beginning out.
+    /// The present stage ends, another begins. The same one again continues, also after it failed: what is tried again
+    /// and again does not push the beginning out.
     pub(crate) fn enter(&mut self, name: &str) {
         if let Some(now) = self.0.iter_mut().rev().find(|stage| !stage.part)
             && now.name == name

@@ -19,7 +19,8 @@ impl Undo {
         }
     }
 
-    /// Whether all went well. A failure is of the kind that all steps agree on: one that is to be tried again stays one.
+    /// Whether all went well. A failure is of the kind that all steps agree on: one that is to be tried again stays
+    /// one.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let Some((first, _)) = self.failures.first() else { return Ok(()) };
         let same = self.failures.iter().all(|(kind, _)| kind == first);

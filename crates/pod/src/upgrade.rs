@@ -87,7 +87,7 @@ impl Engine {
     pub fn reconfigure(&self, to: Changeable) -> Result<(), Error> {
         self.0.images.reconfigure(to.registries)?;
         self.0.pool.resize(to.netns_pool);
-        self.0.cdi.set_folders(to.cdi_dirs);
+        self.0.cdi.set_directories(to.cdi_dirs);
         Ok(())
     }
 }

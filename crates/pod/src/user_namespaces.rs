@@ -33,7 +33,8 @@ impl Inner {
         tried.await?.clone()
     }
 
-    /// As [`Inner::user_namespaces`], for `Status`: waits a moment for the first answer, and for none of a monitor that hangs.
+    /// As [`Inner::user_namespaces`], for `Status`: waits a moment for the first answer, and for none of a monitor that
+    /// hangs.
     pub(crate) async fn known_user_namespaces(&self) -> Result<(), String> {
         if let Some(known) = self.user_namespaces.get() {
             return known.clone();

@@ -78,7 +78,8 @@ fn a_volume_whose_server_is_gone_holds_up_no_other_pod() {
     });
 }
 
-/// An engine that finds no monitor opens the logs; here the file system of one does not answer until the third one is there.
+/// An engine that finds no monitor opens the logs; here the file system of one does not answer until the third one is
+/// there.
 #[test]
 fn a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon() {
     const NAME: &str = "a_log_whose_file_system_does_not_answer_is_continued_by_a_later_daemon";
@@ -144,7 +145,8 @@ fn what_containers_write_to_the_files_of_etc_is_bounded_and_kept() {
         assert!(exec(&engine, &two, "cat /etc/hosts").await.contains("added"));
         exec(&engine, &one, ": > /etc/resolv.conf; echo web > /etc/hostname").await;
 
-        // The daemon goes: they are the same files. It goes with the monitor: containers that run have them, others new ones.
+        // The daemon goes: they are the same files. It goes with the monitor: containers that run have them, others new
+        // ones.
         drop(engine);
         let engine = node.open().await;
         let three = node.run(&engine, &pod, script("three", "exec sleep 1000")).await;

@@ -1,4 +1,5 @@
-//! What is broken (records, cgroups, pins, folders, a full tmpfs) is told, can be removed, and disturbs nobody else.
+//! What is broken (records, cgroups, pins, directories, a full tmpfs) is told, can be removed, and disturbs nobody
+//! else.
 
 mod node;
 
@@ -74,7 +75,7 @@ fn what_vanishes_beneath_a_pod_does_not_keep_it_from_its_end() {
         let (good, two) = pod(&node, &engine, "good").await;
         // The pin of its network namespace.
         shell(&format!("umount -l /run/netns/{unpinned} 2>/dev/null; rm -rf /run/netns/{unpinned}*"));
-        // The folder of the logs.
+        // The directory of the logs.
         fs::remove_dir_all(node.logs()).expect("logs");
         engine.stop_container(&two, Duration::ZERO).await.expect("stop");
         // A group whose last process is gone.

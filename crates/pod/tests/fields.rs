@@ -88,7 +88,7 @@ fn mounts_have_the_options_and_owners_that_were_asked_for() {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
-        fs::create_dir(&host).expect("folder");
+        fs::create_dir(&host).expect("directory");
         fs::copy(node.dir.join("image/layout/oci-layout"), host.join("file")).expect("copy");
         std::os::unix::fs::chown(host.join("file"), Some(100_005), Some(100_006)).expect("chown");
         let path = host.to_str().expect("text");
@@ -128,10 +128,10 @@ fn cdi_devices_are_found_while_the_engine_runs() {
         config.security.user = pod::UserChoice::Uid { uid: 33, gid: Some(33) };
         let error = engine.create_container(&pod, config.clone()).await.expect_err("unknown");
         assert!(error.kind == ErrorKind::InvalidArgument && error.message.contains("pinion.test/dev=one"), "{error}");
-        let folder = node.dir.join("cdi-run");
-        fs::create_dir(&folder).expect("folder");
-        fs::write(folder.join("broken.json"), "{").expect("write");
-        fs::write(folder.join("dev.json"), CDI.replace("HOST", node.dir.to_str().expect("text"))).expect("write");
+        let directory = node.dir.join("cdi-run");
+        fs::create_dir(&directory).expect("directory");
+        fs::write(directory.join("broken.json"), "{").expect("write");
+        fs::write(directory.join("dev.json"), CDI.replace("HOST", node.dir.to_str().expect("text"))).expect("write");
         let id = node.run(&engine, &pod, config).await;
         assert_eq!(
             exec(&engine, &id, "echo $KIND $ONE; id -G; stat -c %u:%g /dev/pinion-null").await,

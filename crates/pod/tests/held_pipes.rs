@@ -1,5 +1,5 @@
-//! Processes of a container that hold its pipes inside the kernel: splice(2) between a pipe and a socket sleeps with the
-//! pipe's mutex. What the daemon does with that pipe then blocks, and must block neither its answers nor others.
+//! Processes of a container that hold its pipes inside the kernel: splice(2) between a pipe and a socket sleeps with
+//! the pipe's mutex. What the daemon does with that pipe then blocks, and must block neither its answers nor others.
 
 mod node;
 

@@ -211,7 +211,7 @@ fn volumes_users_and_modes_are_as_asked_for() {
         pod.pid = PidMode::Pod;
         let pod = engine.run_sandbox(pod).await.expect("run");
         let host = node.dir.join("vol");
-        fs::create_dir(&host).expect("folder");
+        fs::create_dir(&host).expect("directory");
         fs::write(host.join("file"), "from the node").expect("file");
         let mut config = script("one", "exec sleep 1000");
         config.security.pid = PidMode::Pod;

@@ -306,10 +306,10 @@ fn an_init_that_dies_while_a_container_is_made_is_replaced() {
 }
 
 #[test]
-fn a_folder_has_one_daemon_and_no_records_of_another_boot() {
-    on_a_node("a_folder_has_one_daemon_and_no_records_of_another_boot", |node| async move {
+fn a_directory_has_one_daemon_and_no_records_of_another_boot() {
+    on_a_node("a_directory_has_one_daemon_and_no_records_of_another_boot", |node| async move {
         let engine = node.open_with_image().await;
-        let second = Engine::open(node.config.clone()).await.err().expect("one daemon a folder");
+        let second = Engine::open(node.config.clone()).await.err().expect("one daemon a directory");
         assert!(second.message.contains("another daemon"), "{second}");
         engine.run_sandbox(node.sandbox("web")).await.expect("run");
         drop(engine);

@@ -69,7 +69,7 @@ fn a_log_that_others_put_there_is_not_written() {
         let mut config = script("c", "echo out; exec sleep 1000");
         config.log_path = Some("c/0.log".into());
         let log = logs.join("c/0.log");
-        fs::create_dir_all(logs.join("c")).expect("folder");
+        fs::create_dir_all(logs.join("c")).expect("directory");
         for plant in [&(|| symlink(&victim, &log).expect("link")) as &dyn Fn(), &|| {
             drop(shell(&format!("mkfifo {}", log.display())))
         }] {
@@ -99,7 +99,7 @@ fn propagation_needs_a_mount_that_propagates() {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
-        fs::create_dir(&host).expect("folder");
+        fs::create_dir(&host).expect("directory");
         for (propagation, word) in
             [(Propagation::HostToContainer, "host-to-container"), (Propagation::Bidirectional, "bidirectional")]
         {
@@ -117,7 +117,7 @@ fn propagation_needs_a_mount_that_propagates() {
             volume(&host, "/none", Propagation::Private),
         ];
         let id = node.run(&engine, &pod, config).await;
-        fs::create_dir(host.join("new")).expect("folder");
+        fs::create_dir(host.join("new")).expect("directory");
         shell(&format!("mount -t tmpfs later {}/new", host.display()));
         let seen = exec(&engine, &id, "grep ^later /proc/self/mounts | cut -d' ' -f2 | sort").await;
         assert_eq!(seen, "/both/new\n/in/new\n");
@@ -171,7 +171,7 @@ fn more_mounts_than_a_message_takes() {
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");
         let host = node.dir.join("vol");
-        fs::create_dir(&host).expect("folder");
+        fs::create_dir(&host).expect("directory");
         let many = |count: usize| {
             let mut config = container("c", &["sleep", "1000"]);
             config.volumes = (0..count).map(|n| volume(&host, &format!("/v/{n}"), Propagation::Private)).collect();

@@ -10,7 +10,7 @@ use node::{on_a_node, script, shell};
 fn reset_leaves_nothing_but_a_disk() {
     on_a_node("reset_leaves_nothing_but_a_disk", |node| async move {
         let data = node.dir.join("data");
-        fs::create_dir(&data).expect("folder");
+        fs::create_dir(&data).expect("directory");
         shell(&format!("mount -t tmpfs tmpfs {}", data.display()));
         let engine = node.open_with_image().await;
         let pod = engine.run_sandbox(node.sandbox("p")).await.expect("run");

@@ -34,7 +34,8 @@ fn a_pod_is_measured_whole() {
         let stats = loop {
             let stats = engine.sandbox_stats(&pod[..12]).await.expect("by prefix");
             let known = |id: &str| stats.containers.iter().find(|c| c.container.id == id).and_then(|c| c.cpu_rate);
-            // The pod was measured before its first container: until the next round its statistics are the sum of theirs.
+            // The pod was measured before its first container: until the next round its statistics are the sum of
+            // theirs.
             let measured = stats.sample.cgroup.is_some() && stats.cpu_rate().is_some();
             if known(&busy).is_some_and(|rate| rate > 10_000_000) && measured {
                 break stats;

@@ -10,8 +10,8 @@ use pod::{ContainerState, Engine, ErrorKind, SandboxState};
 
 /// A network whose plugin waits until it is let go, when it attaches a pod whose name begins with `slow`.
 fn slow_network(node: &mut Node) {
-    fs::create_dir_all("/run/bin").expect("folder");
-    fs::create_dir_all("/run/net.d").expect("folder");
+    fs::create_dir_all("/run/bin").expect("directory");
+    fs::create_dir_all("/run/net.d").expect("directory");
     let script = "#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND >> /run/calls\n\
         case $CNI_COMMAND:$CNI_ARGS in ADD:*K8S_POD_NAME=slow*) while [ ! -e /run/go ]; do sleep 0.05; done;; esac\n\
         [ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.9.0.7/24\"}]}'\n";
@@ -199,7 +199,7 @@ fn callers_that_give_up_leave_what_they_asked_for_whole() {
             let _ = tokio::time::timeout(patience, engine.remove_sandbox(&pod)).await;
             engine.remove_sandbox(&pod).await.expect("remove");
         }
-        assert!(Path::new("/run/pinion/sandbox").read_dir().expect("folder").next().is_none());
+        assert!(Path::new("/run/pinion/sandbox").read_dir().expect("directory").next().is_none());
         node.nothing_is_left(engine).await;
     });
 }

@@ -1,4 +1,5 @@
-//! Many lives, one after the other: no descriptor is lost, and where the time goes is told (`--nocapture`), not asserted.
+//! Many lives, one after the other: no descriptor is lost, and where the time goes is told (`--nocapture`), not
+//! asserted.
 
 mod node;
 

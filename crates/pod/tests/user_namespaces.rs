@@ -151,13 +151,13 @@ fn volumes_show_the_ids_of_the_pod() {
     on_a_node("volumes_show_the_ids_of_the_pod", |node| async move {
         let engine = node.open_with_image().await;
         let maps = maps(FIRST, LENGTH);
-        let folder = node.dir.join("volume");
-        fs::create_dir(&folder).expect("folder");
-        fs::write(folder.join("old"), "old").expect("file");
+        let directory = node.dir.join("volume");
+        fs::create_dir(&directory).expect("directory");
+        fs::write(directory.join("old"), "old").expect("file");
         let id = engine.run_sandbox(pod(&node, "web", &maps)).await.expect("run");
         let volume = |path: &str, mapped: bool| Volume {
             container_path: path.into(),
-            host_path: folder.clone(),
+            host_path: directory.clone(),
             image: None,
             options: vec![],
             uid_mappings: if mapped { maps.uids.clone() } else { vec![] },
@@ -183,8 +183,8 @@ fn volumes_show_the_ids_of_the_pod() {
         let stat = "stat -c %u /mapped/old /plain/old /image/passwd";
         assert_eq!(exec(&engine, &one, stat).await, "0\n65534\n0\n");
         exec(&engine, &one, "echo new > /mapped/new; ! echo new > /plain/no; chown 7 /mapped/old").await;
-        assert_eq!(fs::metadata(folder.join("new")).expect("new").uid(), 0, "the volume's own ids stay");
-        assert_eq!(fs::metadata(folder.join("old")).expect("old").uid(), 7);
+        assert_eq!(fs::metadata(directory.join("new")).expect("new").uid(), 0, "the volume's own ids stay");
+        assert_eq!(fs::metadata(directory.join("old")).expect("old").uid(), 7);
         node.nothing_is_left(engine).await;
     });
 }

@@ -1,8 +1,8 @@
 //! Descriptors in the epoll instance of the async runtime, watched for what they are used for.
 //!
-//! The sockets of tokio are watched for room to write, too. On a Unix socket there is room each time that the peer takes something
-//! (`unix_write_space` in the kernel), so each answer and each request would wake a thread of the runtime a second time, for
-//! nothing. Here room is watched for while there is none.
+//! The sockets of tokio are watched for room to write, too. On a Unix socket there is room each time that the peer
+//! takes something (`unix_write_space` in the kernel), so each answer and each request would wake a thread of the
+//! runtime a second time, for nothing. Here room is watched for while there is none.
 
 #![forbid(unsafe_code)]
 

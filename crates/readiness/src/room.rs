@@ -20,9 +20,10 @@ use crate::watch;
 /// How often it is looked for room where it cannot be watched for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Room to write on a socket that is watched for reading alone. It is watched for by a descriptor of its own, from the first
-/// time that there is none until [`Room::forget`] or the end of this value. Where there is none to be had, or the user's watches
-/// are used up (`fs.epoll.max_user_watches`, which containers of the user share), it is looked for from time to time.
+/// Room to write on a socket that is watched for reading alone. It is watched for by a descriptor of its own, from the
+/// first time that there is none until [`Room::forget`] or the end of this value. Where there is none to be had, or the
+/// user's watches are used up (`fs.epoll.max_user_watches`, which containers of the user share), it is looked for from
+/// time to time.
 #[derive(Debug, Default)]
 pub struct Room {
     watched: Option<AsyncFd<OwnedFd>>,
@@ -41,7 +42,8 @@ impl Room {
         }
     }
 
-    /// Waits for room. It may be taken by others by the time this is ready. Must be polled within a runtime that has timers.
+    /// Waits for room. It may be taken by others by the time this is ready. Must be polled within a runtime that has
+    /// timers.
     pub fn poll(&mut self, socket: impl AsFd, context: &mut Context<'_>) -> Poll<()> {
         while !Self::is_there(&socket) {
             if self.watched.is_none() {

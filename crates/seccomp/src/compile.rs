@@ -6,8 +6,8 @@
 //! leaf:     return the action, or load and compare arguments
 //! ```
 //!
-//! A call costs as many instructions as the logarithm of the number of ranges, whatever it is; and equal neighbours make
-//! one range, so the filter is short, which is what loading it costs.
+//! A call costs as many instructions as the logarithm of the number of ranges, whatever it is; and equal neighbours
+//! make one range, so the filter is short, which is what loading it costs.
 
 use std::collections::HashMap;
 
@@ -101,7 +101,8 @@ impl<'a> Compiler<'a> {
         match high {
             Some(section) => self.section_ranges(section, X32_BIT, &mut ranges),
             None if audit == Arch::X32.audit() => {
-                // The x32 bit without leave to use x32 is a wrong architecture; -1 is a call that a tracer has taken out.
+                // The x32 bit without leave to use x32 is a wrong architecture; -1 is a call that a tracer has taken
+                // out.
                 ranges.push(Range { start: X32_BIT, leaf: Leaf::Action(Action::KILL_PROCESS) });
                 ranges.push(Range { start: u32::MAX, leaf: Leaf::Action(self.policy.default) });
             }

@@ -78,7 +78,8 @@ const BY_CAPABILITY: [(&str, &str); 14] = [
 /// Execution domains that change nothing about security: Linux, UNAME26 of both, "tell me".
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Address families from AF_UNIX up to the first that is refused, AF_ALG (the kernel's cryptography, a needless surface).
+/// Address families from AF_UNIX up to the first that is refused, AF_ALG (the kernel's cryptography, a needless
+/// surface).
 const AF_ALG: u64 = 38;
 /// Families beyond. AF_VSOCK (40) reaches virtual machines past every network namespace; unassigned numbers stay out.
 const FAMILIES_ABOVE: [u64; 6] = [39, 41, 42, 43, 44, 45];

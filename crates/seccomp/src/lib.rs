@@ -1,8 +1,8 @@
 //! Seccomp profiles compiled to BPF: the default profile, a range compiler, a cache by content.
 //!
-//! [`compile`] turns `linux.seccomp` of the runtime spec into an array of `struct sock_filter` that decides as the filter
-//! of libseccomp with runc's patch does (a test compares both over all numbers), but is shorter, quicker to make and quicker
-//! to load: a binary search over ranges of numbers, per architecture.
+//! [`compile`] turns `linux.seccomp` of the runtime spec into an array of `struct sock_filter` that decides as the
+//! filter of libseccomp with runc's patch does (a test compares both over all numbers), but is shorter, quicker to make
+//! and quicker to load: a binary search over ranges of numbers, per architecture.
 //!
 //! What is as in runc, because profiles in the field count on it:
 //! - names that no architecture here has are ignored;
@@ -13,7 +13,8 @@
 //!
 //! What differs from libseccomp on purpose:
 //! - a call of an architecture that is not named kills the process, not just its thread;
-//! - a rule that permits some arguments of `socket` & co. does not permit all of them to i386 programs through `socketcall`;
+//! - a rule that permits some arguments of `socket` & co. does not permit all of them to i386 programs through
+//!   `socketcall`;
 //! - where conditions of rules for one call overlap the first rule wins, in libseccomp what it sorts first;
 //! - calls are known up to Linux 7, whatever libseccomp the machine has, and libseccomp is not needed.
 //!

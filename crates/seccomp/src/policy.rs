@@ -73,7 +73,8 @@ impl Policy {
             if name.is_empty() {
                 return Err(Error::Invalid { field: "names".into(), reason: "a name is empty".into() });
             }
-            // Names that no architecture here has are ignored: profiles name the calls of all architectures and kernels.
+            // Names that no architecture here has are ignored: profiles name the calls of all architectures and
+            // kernels.
             let Some(call) = Call::named(name) else { continue };
             for section in &mut self.sections {
                 section.add(call, action, &alternatives, self.default);
@@ -94,8 +95,8 @@ fn architectures(native: Arch, profile: &Seccomp) -> Result<Vec<Arch>, Error> {
     Ok(named)
 }
 
-/// All conditions of a rule must hold; but two on the same argument make every condition a rule of its own. Odd, and what
-/// profiles in the field are written for (runc and crun do so for the sake of old libseccomp).
+/// All conditions of a rule must hold; but two on the same argument make every condition a rule of its own. Odd, and
+/// what profiles in the field are written for (runc and crun do so for the sake of old libseccomp).
 fn alternatives(conditions: Vec<Condition>) -> Vec<Vec<Condition>> {
     let mut seen = [0u8; 6];
     for condition in &conditions {

@@ -35,8 +35,8 @@ impl Program {
         [&self.flags.to_le_bytes(), self.filter.as_slice()].concat()
     }
 
-    /// Reads what [`Program::to_bytes`] wrote. Size and flags are checked; the instructions are checked by the kernel when
-    /// they are loaded.
+    /// Reads what [`Program::to_bytes`] wrote. Size and flags are checked; the instructions are checked by the kernel
+    /// when they are loaded.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let (flags, filter) = bytes.split_first_chunk::<4>().ok_or(Error::Malformed("shorter than its flags"))?;
         let flags = u32::from_le_bytes(*flags);

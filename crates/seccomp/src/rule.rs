@@ -113,7 +113,8 @@ impl Condition {
     }
 }
 
-/// Flags to load the filter with. The property is absent: `SPEC_ALLOW`, as runc does; it is empty: none. `TSYNC` means nothing to a process of one thread.
+/// Flags to load the filter with. The property is absent: `SPEC_ALLOW`, as runc does; it is empty: none. `TSYNC` means
+/// nothing to a process of one thread.
 pub(crate) fn flags(profile: &Seccomp) -> Result<u32, Error> {
     let Some(named) = &profile.flags else { return Ok(FLAG_SPEC_ALLOW) };
     let mut flags = 0;

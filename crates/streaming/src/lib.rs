@@ -20,19 +20,21 @@
 //! | port-forward | `portforward.k8s.io`, or none named | `SPDY/3.1+portforward.k8s.io` (SPDY within), `v4.channel.k8s.io`, `v4.base64…`, or none named |
 //!
 //! # Rules that hold here
-//! * **A session is one future**: whatever ends it (its end, its client, idleness, the daemon) drops all of it at once. No
-//!   task, descriptor or command outlives it; an attached container does, for dropping its [`Session`] only detaches.
-//! * **Memory is bounded.** What a client sends waits in an [inbox](channel) of a few pieces; when it is full the connection
-//!   is not read, and TCP tells the client to wait. What goes to a client is written before more is read from its source.
-//! * **Frames are never mixed**: who writes holds the connection for one frame, in turns; a write that is cut off ends the
-//!   connection.
+//! * **A session is one future**: whatever ends it (its end, its client, idleness, the daemon) drops all of it at once.
+//!   No task, descriptor or command outlives it; an attached container does, for dropping its [`Session`] only
+//!   detaches.
+//! * **Memory is bounded.** What a client sends waits in an [inbox](channel) of a few pieces; when it is full the
+//!   connection is not read, and TCP tells the client to wait. What goes to a client is written before more is read
+//!   from its source.
+//! * **Frames are never mixed**: who writes holds the connection for one frame, in turns; a write that is cut off ends
+//!   the connection.
 //! * **Lengths are checked before memory is taken** ([`spdy::Decoder`], [`websocket::Demultiplexer`]: pure functions of
 //!   bytes, and fuzz targets).
 //!
 //! # Flow control, as it is in the field
 //! SPDY/3.1 has windows, but the one implementation behind every Kubernetes client (moby/spdystream) neither obeys nor
-//! opens them. So a peer is held to have no windows until it sends SETTINGS or WINDOW_UPDATE; from then on they are obeyed,
-//! with everything counted that was sent before. We open ours as pieces are consumed.
+//! opens them. So a peer is held to have no windows until it sends SETTINGS or WINDOW_UPDATE; from then on they are
+//! obeyed, with everything counted that was sent before. We open ours as pieces are consumed.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Connections that have not named a session yet. Anybody who reaches the port can open them, so they are few, and a flood of
-//! them pushes out itself: where all places are taken, the peer that has the most of them loses its oldest one.
+//! Connections that have not named a session yet. Anybody who reaches the port can open them, so they are few, and a
+//! flood of them pushes out itself: where all places are taken, the peer that has the most of them loses its oldest
+//! one.
 
 use std::{
     collections::{BTreeMap, HashMap},

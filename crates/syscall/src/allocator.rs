@@ -12,9 +12,10 @@ pub fn bound_arenas(arenas: u8) {
     let _ = arenas;
 }
 
-/// Gives each block of `block` bytes or more a mapping of its own, which is unmapped when it is freed, and returns the top of the
-/// heap to the kernel when more than `top` bytes of it are free (`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD`, mallopt(3)). glibc only:
-/// by default it raises both limits, to 32 and 64 MiB, as large blocks are freed, and keeps so much from then on.
+/// Gives each block of `block` bytes or more a mapping of its own, which is unmapped when it is freed, and returns the
+/// top of the heap to the kernel when more than `top` bytes of it are free (`M_MMAP_THRESHOLD` and `M_TRIM_THRESHOLD`,
+/// mallopt(3)). glibc only: by default it raises both limits, to 32 and 64 MiB, as large blocks are freed, and keeps so
+/// much from then on.
 pub fn release_freed(block: u32, top: u32) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and touches only the allocator's own parameters, under its own lock.

@@ -90,8 +90,9 @@ struct ById {
 }
 
 fn bpf<T>(command: libc::c_long, attributes: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: `attributes` is a live, writable repr(C) head of union bpf_attr, and the size given is its own; the kernel
-    // takes what is beyond as zero. The pointers in it refer to buffers that its creator keeps alive during the call.
+    // SAFETY: `attributes` is a live, writable repr(C) head of union bpf_attr, and the size given is its own; the
+    // kernel takes what is beyond as zero. The pointers in it refer to buffers that its creator keeps alive during the
+    // call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(errno()) } else { Ok(result) }
 }
@@ -101,7 +102,8 @@ fn errno() -> Errno {
 }
 
 fn own(fd: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel just returned this descriptor to us and nobody else knows it. (bpf descriptors are close-on-exec.)
+    // SAFETY: the kernel just returned this descriptor to us and nobody else knows it. (bpf descriptors are
+    // close-on-exec.)
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 

@@ -42,14 +42,16 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 const EXIT_PANIC: i32 = 101;
 
 impl Clone3<'_> {
-    /// Runs `child` in a new process and returns its pid and pidfd to the caller; what `child` returns is its exit code.
+    /// Runs `child` in a new process and returns its pid and pidfd to the caller; what `child` returns is its exit
+    /// code.
     ///
     /// The child has a copy of the caller's memory and descriptors. Signal handlers are set to default in it
     /// (`CLONE_CLEAR_SIGHAND`, Linux 5.5); ignored signals stay ignored and blocked ones blocked.
     ///
     /// # Errors
-    /// `EINVAL` when the caller has more than one thread (a lock that another thread holds would never be released in the
-    /// child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as clone(2) tells.
+    /// `EINVAL` when the caller has more than one thread (a lock that another thread holds would never be released in
+    /// the child); `EBUSY`, `ENOENT`, `EOPNOTSUPP` for the cgroup; `EAGAIN`, `ENOMEM`, `EPERM`, `ENOSPC` as clone(2)
+    /// tells.
     pub fn fork(self, child: impl FnOnce() -> i32) -> io::Result<Child> {
         self.fork_as(0, libc::SIGCHLD as u64, child)
     }
@@ -81,9 +83,9 @@ impl Clone3<'_> {
             set_tid_size: 0,
             cgroup: self.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         };
-        // SAFETY: without CLONE_VM the child gets its own copy of all memory, so nothing is shared that either side could
-        // race on, and there is one thread (checked), so no lock is held for ever in the child. `arguments` and `pidfd`
-        // outlive the call, and the size given is that of the struct.
+        // SAFETY: without CLONE_VM the child gets its own copy of all memory, so nothing is shared that either side
+        // could race on, and there is one thread (checked), so no lock is held for ever in the child. `arguments` and
+        // `pidfd` outlive the call, and the size given is that of the struct.
         let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
         match pid {
             -1 => Err(io::Error::last_os_error()),
@@ -117,8 +119,8 @@ fn require_single_thread() -> io::Result<()> {
 /// Moves the calling process, which must have one thread, into new namespaces.
 ///
 /// # Errors
-/// `EINVAL` when there is more than one thread, or where the kernel lacks one of the kinds; `EPERM`; `ENOSPC` at a limit of
-/// `/proc/sys/user/max_*_namespaces`.
+/// `EINVAL` when there is more than one thread, or where the kernel lacks one of the kinds; `EPERM`; `ENOSPC` at a
+/// limit of `/proc/sys/user/max_*_namespaces`.
 pub fn unshare_process(namespaces: UnshareFlags) -> io::Result<()> {
     require_single_thread()?;
     let only = namespaces.difference(UnshareFlags::FILES);

@@ -6,8 +6,8 @@ use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Closes every descriptor of the calling process but those of `keep`, which is sorted for it. Linux 5.9.
 ///
-/// For a freshly cloned child only, whose closure must not use any other descriptor afterwards: owners of the closed ones
-/// must be forgotten, not dropped.
+/// For a freshly cloned child only, whose closure must not use any other descriptor afterwards: owners of the closed
+/// ones must be forgotten, not dropped.
 ///
 /// # Errors
 /// `ENOSYS` on an older kernel.
@@ -56,8 +56,8 @@ pub fn close_all(fds: Vec<OwnedFd>) {
 }
 
 fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: the call reads no memory. That nothing uses a closed descriptor is the callers' documented duty; a violation
-    // gives EBADF, not undefined behaviour.
+    // SAFETY: the call reads no memory. That nothing uses a closed descriptor is the callers' documented duty; a
+    // violation gives EBADF, not undefined behaviour.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

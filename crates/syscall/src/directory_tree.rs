@@ -1,10 +1,10 @@
 //! Iterative walks over directory trees that a container or an image made.
 //!
-//! Such a tree may be arbitrarily deep and wide and may change during the walk. A walk uses constant stack, at most three
-//! descriptors, and memory that is bounded by [`DEPTH_MAX`] and [`PENDING_MAX`]. Every name is resolved on the descriptor of
-//! its directory, without symlinks and without crossing a mount (`openat2`, Linux 5.6). The way up is `..`, checked against
-//! the device and inode numbers seen on the way down: a directory that was moved in the meantime ends the walk with
-//! [`Errno::STALE`] instead of leading it out of the tree.
+//! Such a tree may be arbitrarily deep and wide and may change during the walk. A walk uses constant stack, at most
+//! three descriptors, and memory that is bounded by [`DEPTH_MAX`] and [`PENDING_MAX`]. Every name is resolved on the
+//! descriptor of its directory, without symlinks and without crossing a mount (`openat2`, Linux 5.6). The way up is
+//! `..`, checked against the device and inode numbers seen on the way down: a directory that was moved in the meantime
+//! ends the walk with [`Errno::STALE`] instead of leading it out of the tree.
 
 use std::{
     ffi::{CStr, CString},

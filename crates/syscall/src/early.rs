@@ -1,12 +1,12 @@
 //! Executing the program again, from a read-only clone of its mount, before the C library has started.
 //!
-//! A program that enters containers has to run from where no container can write to it (see `container::own_program`), so
-//! it executes itself once more. The C library's start costs 0.3 ms on machines where cpuid(2) is slow, and a dozen system
-//! calls; done here, it is paid once. Whatever fails here is left to the program, which tries again and tells.
+//! A program that enters containers has to run from where no container can write to it (see `container::own_program`),
+//! so it executes itself once more. The C library's start costs 0.3 ms on machines where cpuid(2) is slow, and a dozen
+//! system calls; done here, it is paid once. Whatever fails here is left to the program, which tries again and tells.
 //!
-//! Linked as the entry of a static program by `-e program_early_start`. Nothing of the C library may be used: there is no
-//! thread-local storage yet, and `memcpy` and its like are not resolved; so memory is read and written byte by byte where
-//! the compiler could make such a call of it.
+//! Linked as the entry of a static program by `-e program_early_start`. Nothing of the C library may be used: there is
+//! no thread-local storage yet, and `memcpy` and its like are not resolved; so memory is read and written byte by byte
+//! where the compiler could make such a call of it.
 
 use core::{
     arch::{asm, global_asm},
@@ -45,8 +45,8 @@ global_asm!(
 /// # Safety
 /// `stack` is the process's first stack pointer: the count of the arguments, they, NULL, the environment, NULL.
 unsafe extern "C" fn early(stack: *const usize) {
-    // SAFETY: by the contract the words up to the second NULL are there; the strings end with NUL; what the kernel writes
-    // to is as large as it expects, and what it reads is initialized.
+    // SAFETY: by the contract the words up to the second NULL are there; the strings end with NUL; what the kernel
+    // writes to is as large as it expects, and what it reads is initialized.
     unsafe {
         let count = stack.read();
         let arguments = stack.add(1).cast::<*const u8>();

@@ -11,8 +11,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Takes a file for this process alone (flock(2), exclusive). A process that has it and is just ending, or a child that a dead
-/// one forked and that did not execute its program yet, is waited for so long. Blocks.
+/// Takes a file for this process alone (flock(2), exclusive). A process that has it and is just ending, or a child that
+/// a dead one forked and that did not execute its program yet, is waited for so long. Blocks.
 ///
 /// # Errors
 /// `EWOULDBLOCK`: somebody has it still; else the kernel's.

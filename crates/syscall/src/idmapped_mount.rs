@@ -7,8 +7,8 @@ use rustix::fd::{AsFd, AsRawFd};
 /// Gives a detached mount the mappings of `user_namespace`; with `recursive`, all below it too. Linux 5.12.
 ///
 /// # Errors
-/// `EINVAL`: the file system cannot (or not on this kernel), the mount is attached or visible elsewhere, or the namespace is
-/// the initial one; `EPERM`: it is idmapped already, or no right over the file system.
+/// `EINVAL`: the file system cannot (or not on this kernel), the mount is attached or visible elsewhere, or the
+/// namespace is the initial one; `EPERM`: it is idmapped already, or no right over the file system.
 pub fn map_ids(mount: impl AsFd, user_namespace: impl AsFd, recursive: bool) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_IDMAP,

@@ -22,8 +22,8 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A duplicate, close-on-exec, of a descriptor that was left open by its number; that one stays as it is, for a program that
-/// may be executed next.
+/// A duplicate, close-on-exec, of a descriptor that was left open by its number; that one stays as it is, for a program
+/// that may be executed next.
 ///
 /// # Errors
 /// `EBADF` where nothing is open under that number; `EMFILE`.

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 /// `KEYCTL_JOIN_SESSION_KEYRING` of linux/keyctl.h.
 const JOIN_SESSION_KEYRING: libc::c_ulong = 1;
 
-/// Joins the session keyring of this name, or a new one (`KEYCTL_JOIN_SESSION_KEYRING`): the caller's keys are no longer the
-/// process's.
+/// Joins the session keyring of this name, or a new one (`KEYCTL_JOIN_SESSION_KEYRING`): the caller's keys are no
+/// longer the process's.
 ///
 /// # Errors
 /// `ENOSYS`: a kernel without keys; `EDQUOT`: the user has too many; `EACCES`, `EPERM`: a policy refuses.

@@ -35,4 +35,4 @@ pub mod socket_queue;
 pub mod spawn;
 pub mod user_namespace;
 pub mod wait_usage;
-pub mod working_folder;
+pub mod working_directory;

@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::thread::UnshareFlags;
 
-/// Moves the calling process, which must have one thread, into a copy of its mount namespace (unshare(2), `CLONE_NEWNS`).
+/// Moves the calling process, which must have one thread, into a copy of its mount namespace (unshare(2),
+/// `CLONE_NEWNS`).
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of `/proc/sys/user/max_mnt_namespaces`.

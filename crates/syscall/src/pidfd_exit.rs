@@ -20,8 +20,8 @@ pub enum PidfdExit {
 /// # Errors
 /// `ENOTTY` or `EINVAL` on an older kernel are `Ok(Unknown)`; anything else is the kernel's.
 pub fn pidfd_exit(pidfd: impl AsFd) -> io::Result<PidfdExit> {
-    // The kernel looks for the status first and for the process then: one that is reaped in between is reported as gone without
-    // a status, which is there by then.
+    // The kernel looks for the status first and for the process then: one that is reaped in between is reported as gone
+    // without a status, which is there by then.
     let outcome = match ask(pidfd.as_fd()) {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ask(pidfd.as_fd()),
         outcome => outcome,

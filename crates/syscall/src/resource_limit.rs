@@ -1,5 +1,5 @@
-//! Resource limits of this process, with the kernel's errors: rustix takes `prlimit64` for a call that cannot fail, and returns
-//! whatever the memory held if it did.
+//! Resource limits of this process, with the kernel's errors: rustix takes `prlimit64` for a call that cannot fail, and
+//! returns whatever the memory held if it did.
 
 use std::io;
 

@@ -29,18 +29,18 @@ pub struct SchedulerAttributes {
 /// Sets policy and attributes of the calling thread.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_NICE`, or where the cgroup has no real-time budget; `EINVAL`: values that do not fit the policy;
-/// `EBUSY`: no bandwidth for the deadline.
+/// `EPERM` without `CAP_SYS_NICE`, or where the cgroup has no real-time budget; `EINVAL`: values that do not fit the
+/// policy; `EBUSY`: no bandwidth for the deadline.
 pub fn set_scheduler(attributes: SchedulerAttributes) -> io::Result<()> {
     let attributes = SchedulerAttributes { size: size_of::<SchedulerAttributes>() as u32, ..attributes };
     // SAFETY: the struct is that of the kernel, its size is in it, and it outlives the call.
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
 }
 
-/// Lets the calling thread run before others of its cgroup, sched(7): a nice value below 0, and a slice this long, 0.1 to 100 ms
-/// (Linux 6.12; older kernels ignore it), whose early deadline has it run soon after it wakes up. Threads and processes that it
-/// starts have the default values (`SCHED_FLAG_RESET_ON_FORK`). A thread with another policy than `SCHED_OTHER` or a nice value
-/// other than 0 keeps them: an administrator or an earlier call set them.
+/// Lets the calling thread run before others of its cgroup, sched(7): a nice value below 0, and a slice this long, 0.1
+/// to 100 ms (Linux 6.12; older kernels ignore it), whose early deadline has it run soon after it wakes up. Threads and
+/// processes that it starts have the default values (`SCHED_FLAG_RESET_ON_FORK`). A thread with another policy than
+/// `SCHED_OTHER` or a nice value other than 0 keeps them: an administrator or an earlier call set them.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE`.
@@ -59,8 +59,8 @@ pub fn run_before_others(nice: i32, slice: Duration) -> io::Result<()> {
     })
 }
 
-/// Lets the calling thread run before others as [`run_before_others`] does, for a thread that requests wait for: nice value -5
-/// and a slice of 1 ms. Where it is refused the thread is scheduled as any other.
+/// Lets the calling thread run before others as [`run_before_others`] does, for a thread that requests wait for: nice
+/// value -5 and a slice of 1 ms. Where it is refused the thread is scheduled as any other.
 pub fn serve_requests() {
     let _ = run_before_others(SERVES_REQUESTS, Duration::from_millis(1));
 }
@@ -76,12 +76,13 @@ pub fn run_as_others<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Sets the nice value of the calling process's autogroup, sched(7), if the process leads its session: where its cgroup is the
-/// root of the cpu controller, the session competes with other sessions and cgroups as one, whatever the nice values in it.
+/// Sets the nice value of the calling process's autogroup, sched(7), if the process leads its session: where its cgroup
+/// is the root of the cpu controller, the session competes with other sessions and cgroups as one, whatever the nice
+/// values in it.
 ///
 /// # Errors
-/// `ENOENT`: the kernel has no autogroups; `EPERM` without `CAP_SYS_NICE`; `EAGAIN` without `CAP_SYS_ADMIN` within 100 ms of a
-/// change of any autogroup.
+/// `ENOENT`: the kernel has no autogroups; `EPERM` without `CAP_SYS_NICE`; `EAGAIN` without `CAP_SYS_ADMIN` within 100
+/// ms of a change of any autogroup.
 pub fn set_autogroup_nice(nice: i32) -> io::Result<()> {
     if !leads_session() {
         return Ok(());
@@ -89,8 +90,8 @@ pub fn set_autogroup_nice(nice: i32) -> io::Result<()> {
     fs::write("/proc/self/autogroup", nice.to_string())
 }
 
-/// Whether the calling process leads its session, getsid(2). The leader may be in a PID namespace outside, where it has no number
-/// here: rustix takes the kernel's 0 for a bug.
+/// Whether the calling process leads its session, getsid(2). The leader may be in a PID namespace outside, where it has
+/// no number here: rustix takes the kernel's 0 for a bug.
 fn leads_session() -> bool {
     // SAFETY: both calls read no memory.
     unsafe { libc::getsid(0) == libc::getpid() }
@@ -99,8 +100,8 @@ fn leads_session() -> bool {
 /// Most CPUs that a kernel is built for (`NR_CPUS` of x86_64 and aarch64 is 8192 at most).
 const CPUS_MAX: usize = 8192;
 
-/// Lets the calling thread run on every CPU that its cpuset has, now and later: its affinity is inherited, and outlasts a change
-/// of cgroup (Linux 6.2). The kernel takes out of the mask what the cpuset lacks, and remembers the rest.
+/// Lets the calling thread run on every CPU that its cpuset has, now and later: its affinity is inherited, and outlasts
+/// a change of cgroup (Linux 6.2). The kernel takes out of the mask what the cpuset lacks, and remembers the rest.
 ///
 /// # Errors
 /// `EPERM` or `ENOSYS` under a seccomp filter.

@@ -7,11 +7,12 @@ use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 /// Bytes of one instruction (`struct sock_filter`).
 pub const INSTRUCTION_SIZE: usize = 8;
 
-/// Loads a filter for the calling thread. With `SECCOMP_FILTER_FLAG_NEW_LISTENER` among the flags the listener is returned.
+/// Loads a filter for the calling thread. With `SECCOMP_FILTER_FLAG_NEW_LISTENER` among the flags the listener is
+/// returned.
 ///
 /// # Errors
-/// `EACCES` without no_new_privs or `CAP_SYS_ADMIN`; `EINVAL` for a filter or flag the kernel refuses, or bytes that are no
-/// whole instructions; `ENOMEM`.
+/// `EACCES` without no_new_privs or `CAP_SYS_ADMIN`; `EINVAL` for a filter or flag the kernel refuses, or bytes that
+/// are no whole instructions; `ENOMEM`.
 pub fn load_filter(filter: &[u8], flags: u32) -> io::Result<Option<OwnedFd>> {
     let count = filter.len() / INSTRUCTION_SIZE;
     let Ok(length) = u16::try_from(count) else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };

@@ -15,9 +15,10 @@ use rustix::{
 
 /// A file mapped shared and locked: what is stored into it is there for a successor, whenever this process is killed.
 ///
-/// The lock (`flock(2)`, exclusive) is what makes handing out `&mut` sound between processes that keep to it: nobody else
-/// maps a file that is locked. A child gets no copy of the mapping, which would keep the lock after this process's end
-/// (so a clone must not share memory). The file's blocks are allocated at once, so a full file system gives an error and no SIGBUS.
+/// The lock (`flock(2)`, exclusive) is what makes handing out `&mut` sound between processes that keep to it: nobody
+/// else maps a file that is locked. A child gets no copy of the mapping, which would keep the lock after this process's
+/// end (so a clone must not share memory). The file's blocks are allocated at once, so a full file system gives an
+/// error and no SIGBUS.
 #[derive(Debug)]
 pub struct SharedMemory {
     address: NonNull<u8>,
@@ -69,8 +70,8 @@ impl SharedMemory {
         let memory = Self { address, length, _file: file };
         // SAFETY: the range is the mapping just made; the advice takes it from children, and changes nothing here.
         unsafe { rustix::mm::madvise(memory.address.as_ptr().cast(), length, rustix::mm::Advice::LinuxDontFork) }?;
-        // Resident, so that no page fault stands between a system call and these bytes. Without the right to: as it was.
-        // SAFETY: the same range; locking changes no content.
+        // Resident, so that no page fault stands between a system call and these bytes. Without the right to: as it
+        // was. SAFETY: the same range; locking changes no content.
         let _ = unsafe { rustix::mm::mlock(memory.address.as_ptr().cast(), length) };
         Ok(memory)
     }

@@ -8,8 +8,8 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A 64-bit word in an anonymous shared mapping (one page): children made by fork without `CLONE_VM` keep it in common with
-/// their parent. Loads and stores are atomic and never block, whatever the other process waits for.
+/// A 64-bit word in an anonymous shared mapping (one page): children made by fork without `CLONE_VM` keep it in common
+/// with their parent. Loads and stores are atomic and never block, whatever the other process waits for.
 #[derive(Debug)]
 pub struct SharedWord(NonNull<AtomicU64>);
 
@@ -37,8 +37,8 @@ impl SharedWord {
     }
 
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is page aligned, readable and writable, at least a word long and lives as long as self; zero
-        // bytes are a valid AtomicU64, and all processes that have it access it atomically.
+        // SAFETY: the mapping is page aligned, readable and writable, at least a word long and lives as long as self;
+        // zero bytes are a valid AtomicU64, and all processes that have it access it atomically.
         unsafe { self.0.as_ref() }
     }
 }

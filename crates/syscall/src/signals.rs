@@ -2,8 +2,8 @@
 
 use std::{mem, ptr};
 
-/// Signals that shells, nohup(1) and Rust's own start ignore, and that stay ignored over clone and execve; and the two that
-/// glibc keeps for itself and its posix_spawn leaves ignored.
+/// Signals that shells, nohup(1) and Rust's own start ignore, and that stay ignored over clone and execve; and the two
+/// that glibc keeps for itself and its posix_spawn leaves ignored.
 const OFTEN_IGNORED: [i32; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -33,9 +33,9 @@ pub fn reset_for_exec() {
     OFTEN_IGNORED.iter().for_each(|signal| set_action(*signal, &DEFAULT_ACTION));
 }
 
-/// As [`reset_for_exec`], for a child that is the init of a PID namespace and waits before its execve: the kernel keeps from an
-/// init the signals that it has no handler for, so those that end other processes get one, which exits with 128 and the signal.
-/// execve undoes it.
+/// As [`reset_for_exec`], for a child that is the init of a PID namespace and waits before its execve: the kernel keeps
+/// from an init the signals that it has no handler for, so those that end other processes get one, which exits with 128
+/// and the signal. execve undoes it.
 pub fn reset_for_waiting_init() {
     unblock_all();
     let handler = exit_by_signal as extern "C" fn(i32) as usize as u64;
@@ -46,8 +46,8 @@ pub fn reset_for_waiting_init() {
     ENDING.iter().for_each(|signal| set_action(*signal, &action));
 }
 
-/// Children that end stay zombies until they are waited for, whatever the parent's parent did: where `SIGCHLD` is ignored, which
-/// execve keeps, waitid(2) has no exit code for anybody.
+/// Children that end stay zombies until they are waited for, whatever the parent's parent did: where `SIGCHLD` is
+/// ignored, which execve keeps, waitid(2) has no exit code for anybody.
 pub fn keep_ended_children() {
     set_action(libc::SIGCHLD, &DEFAULT_ACTION);
 }
@@ -66,9 +66,9 @@ fn unblock_all() {
 }
 
 fn set_action(signal: i32, action: &Action) {
-    // SAFETY: rt_sigaction reads 32 bytes or, where the struct has no restorer, 24 of the array, whose handler is SIG_DFL or
-    // a function that calls nothing but _exit, and no old value is requested. It is called as it is, because libc's sigaction
-    // refuses the signals that glibc keeps for itself. The call cannot fail for these arguments.
+    // SAFETY: rt_sigaction reads 32 bytes or, where the struct has no restorer, 24 of the array, whose handler is
+    // SIG_DFL or a function that calls nothing but _exit, and no old value is requested. It is called as it is, because
+    // libc's sigaction refuses the signals that glibc keeps for itself. The call cannot fail for these arguments.
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), ptr::null::<u64>(), mem::size_of::<u64>());
     }

@@ -1,7 +1,7 @@
 //! posix_spawn(3): starting a program from a large or threaded process.
 //!
-//! It shares the caller's memory until execve (`CLONE_VFORK`), so it costs the same from a process of any size, and needs
-//! no code of ours in the child.
+//! It shares the caller's memory until execve (`CLONE_VFORK`), so it costs the same from a process of any size, and
+//! needs no code of ours in the child.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -15,8 +15,8 @@ use rustix::{
     process::Pid,
 };
 
-/// Starts a program in a new session, with an empty signal mask, default signal actions and these descriptors: `files[n]`
-/// becomes descriptor `n`; whatever else is open must be close-on-exec.
+/// Starts a program in a new session, with an empty signal mask, default signal actions and these descriptors:
+/// `files[n]` becomes descriptor `n`; whatever else is open must be close-on-exec.
 ///
 /// # Errors
 /// `ENOENT`, `EACCES` and the like from execve are reported here; `EAGAIN` for too many processes.
@@ -36,9 +36,9 @@ pub fn spawn(
     let mut actions = MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
     let mut attributes = MaybeUninit::<libc::posix_spawnattr_t>::uninit();
     let mut pid = 0;
-    // SAFETY: both objects are initialized by their init functions before any other use and destroyed once; all pointers
-    // (program, NULL-terminated arrays of C strings, signal sets) outlive the call; the descriptors in `high` stay open
-    // until after it.
+    // SAFETY: both objects are initialized by their init functions before any other use and destroyed once; all
+    // pointers (program, NULL-terminated arrays of C strings, signal sets) outlive the call; the descriptors in `high`
+    // stay open until after it.
     let outcome = unsafe {
         check(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
         let made = check(libc::posix_spawnattr_init(attributes.as_mut_ptr())).and_then(|()| {

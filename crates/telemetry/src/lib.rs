@@ -7,16 +7,16 @@
 //! ```
 //!
 //! A library counts what happens in plain fields of a plain struct; it knows no name of a metric, no registry and no
-//! exporter, and its tests read the fields. Whoever publishes them reads the struct when it is asked, and gives the figures
-//! their names there: there is one place that lists every metric, and nothing is wired by strings at run time.
+//! exporter, and its tests read the fields. Whoever publishes them reads the struct when it is asked, and gives the
+//! figures their names there: there is one place that lists every metric, and nothing is wired by strings at run time.
 //!
 //! # Cost
-//! [`Counter::add`] and [`Gauge`]'s changes are one relaxed atomic addition, [`Histogram::observe`] two and a search in its
-//! bounds: some nanoseconds, no lock, no allocation. A [`Histogram`] of 18 bounds takes 160 bytes.
+//! [`Counter::add`] and [`Gauge`]'s changes are one relaxed atomic addition, [`Histogram::observe`] two and a search in
+//! its bounds: some nanoseconds, no lock, no allocation. A [`Histogram`] of 18 bounds takes 160 bytes.
 //!
 //! # Consistency
-//! Every figure is right by itself and never goes back; two figures that are read one after the other may differ by what
-//! happened between. A histogram's count is made of its buckets, so these always agree.
+//! Every figure is right by itself and never goes back; two figures that are read one after the other may differ by
+//! what happened between. A histogram's count is made of its buckets, so these always agree.
 //!
 //! # Example
 //! ```

@@ -38,7 +38,8 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// The name that a query uses: `pinion_image_pulls_total`. A histogram's have `_bucket`, `_sum`, `_count` behind this.
+    /// The name that a query uses: `pinion_image_pulls_total`. A histogram's have `_bucket`, `_sum`, `_count` behind
+    /// this.
     #[must_use]
     pub fn sample(&self) -> String {
         let suffix = match self.kind {

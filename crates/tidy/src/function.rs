@@ -11,8 +11,8 @@ pub struct Function {
     pub length: usize,
 }
 
-/// Every function with a body, found by the layout that rustfmt gives: the closing brace stands alone at the indentation
-/// of the signature.
+/// Every function with a body, found by the layout that rustfmt gives: the closing brace stands alone at the
+/// indentation of the signature.
 pub fn functions(source: &Source) -> Vec<Function> {
     let lines: Vec<&str> = source.text.lines().collect();
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! The style of this repository, as tests.
 //!
-//! Each rule is one file under `tests/`; this library reads the sources. A rule names the trouble that caused it, so that
-//! whoever trips over it can judge whether the rule or the code is wrong.
+//! Each rule is one file under `tests/`; this library reads the sources. A rule names the trouble that caused it, so
+//! that whoever trips over it can judge whether the rule or the code is wrong.
 
 #![forbid(unsafe_code)]
 

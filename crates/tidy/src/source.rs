@@ -16,9 +16,9 @@ pub struct Source {
 impl Source {
     /// Whether it is test code: under `tests/`, `benches/`, `fuzz/`, or a `tests.rs` beside its subject.
     pub fn is_test(&self) -> bool {
-        let folder =
+        let directory =
             self.path.components().any(|c| ["tests", "benches", "fuzz"].iter().any(|name| c.as_os_str() == *name));
-        folder || self.path.file_name().is_some_and(|name| name == "tests.rs")
+        directory || self.path.file_name().is_some_and(|name| name == "tests.rs")
     }
 
     /// The crate it belongs to (`crates/<name>/…`).
@@ -27,7 +27,7 @@ impl Source {
     }
 }
 
-/// The folder that holds the workspace's `Cargo.toml`.
+/// The directory that holds the workspace's `Cargo.toml`.
 pub fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/tidy lies two below the root").to_path_buf()
 }

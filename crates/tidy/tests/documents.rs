@@ -17,10 +17,10 @@ fn links_lead_somewhere() {
     assert!(documents.len() > 10, "the documents are found");
     let mut bad = Vec::new();
     for (path, text) in &documents {
-        let folder = workspace_root().join(path).parent().expect("a folder").to_owned();
+        let directory = workspace_root().join(path).parent().expect("a directory").to_owned();
         for rest in text.split("](").skip(1) {
             let target = rest.split([')', '#']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") && !folder.join(target).exists() {
+            if !target.is_empty() && !target.contains("://") && !directory.join(target).exists() {
                 bad.push(format!("{}: {target}", path.display()));
             }
         }
@@ -42,7 +42,7 @@ fn decisions_have_numbers_of_their_own() {
     let mut numbers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, text) in documents() {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        if path.parent().is_some_and(|folder| folder.ends_with("docs/decisions")) {
+        if path.parent().is_some_and(|directory| directory.ends_with("docs/decisions")) {
             let number = name.split('-').next().unwrap_or_default().to_owned();
             assert!(text.starts_with(&format!("# {number}: ")), "{name}: its title has another number");
             numbers.entry(number).or_default().push(name);

@@ -77,7 +77,7 @@ fn every_test_of_the_table_is_there() {
     for name in quoted(&text).iter().filter(|word| word.contains("::")) {
         let parts: Vec<&str> = name.split("::").collect();
         let [suite, file, test] = parts[..] else { panic!("{name} is not suite::file::test") };
-        let folders: &[&str] = match suite {
+        let directories: &[&str] = match suite {
             "cri" => &["crates/cri/src"],
             "pod" => &["crates/pod/tests"],
             "unit" => &["crates/pod/src"],
@@ -91,8 +91,9 @@ fn every_test_of_the_table_is_there() {
             other => panic!("{other} is no suite"),
         };
         // Beside the code, or in a file of its own below.
-        let files =
-            folders.iter().flat_map(|folder| [format!("{folder}/{file}.rs"), format!("{folder}/{file}/tests.rs")]);
+        let files = directories
+            .iter()
+            .flat_map(|directory| [format!("{directory}/{file}.rs"), format!("{directory}/{file}/tests.rs")]);
         let has = |file: String| {
             fs::read_to_string(workspace_root().join(file)).is_ok_and(|source| source.contains(&format!("fn {test}(")))
         };

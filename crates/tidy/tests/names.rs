@@ -5,7 +5,7 @@ use tidy::{rust_sources, tracked_files};
 const BAGS: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "misc", "manager", "core_utils"];
 
 #[test]
-fn no_file_or_folder_is_a_bag() {
+fn no_file_or_directory_is_a_bag() {
     let bad: Vec<_> = tracked_files()
         .into_iter()
         .filter(|path| path.with_extension("").iter().any(|part| BAGS.iter().any(|bag| part == *bag)))

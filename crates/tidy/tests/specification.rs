@@ -61,7 +61,7 @@ fn every_test_of_the_table_is_there() {
     for name in quoted(&text).iter().filter(|word| word.contains("::")) {
         let parts: Vec<&str> = name.split("::").collect();
         let [suite, file, test] = parts[..] else { panic!("{name} is not suite::file::test") };
-        let folder = match suite {
+        let directory = match suite {
             "container" => "crates/container/tests/kernel/cases",
             "oci" => "tests/oci/tests/suite",
             "cgroup" => "crates/cgroup/tests/kernel",
@@ -69,7 +69,7 @@ fn every_test_of_the_table_is_there() {
             "vm" => "tests/vm/tests/guest",
             other => panic!("{other} is no suite"),
         };
-        let path = workspace_root().join(folder).join(format!("{file}.rs"));
+        let path = workspace_root().join(directory).join(format!("{file}.rs"));
         let found = fs::read_to_string(&path).is_ok_and(|source| source.contains(&format!("fn {test}(")));
         if !found {
             missing.push(*name);

@@ -28,7 +28,8 @@ pub(crate) struct PodPlan {
     pub(crate) cgroup_parent: String,
     /// Directory of its log files.
     pub(crate) logs: PathBuf,
-    /// The node's root directory where its mounts are to be seen; empty where the log is on a directory that both share.
+    /// The node's root directory where its mounts are to be seen; empty where the log is on a directory that both
+    /// share.
     pub(crate) root: PathBuf,
     /// Whether it uses the node's network namespace.
     pub(crate) host_network: bool,

@@ -69,7 +69,8 @@ pub(crate) fn remove(parent: &str) -> Vec<PathBuf> {
     leaked
 }
 
-/// Thaws a node's groups when it is dropped: a frozen process outlives its PID namespace's end. Drop it before the node.
+/// Thaws a node's groups when it is dropped: a frozen process outlives its PID namespace's end. Drop it before the
+/// node.
 #[derive(Debug)]
 pub(crate) struct ThawAtEnd(pub(crate) String);
 

@@ -1,9 +1,9 @@
 //! Campaigns against a node: [containers that attack the engine](hostile), and [disks that fail](disks), each next to
 //! pods of others that must notice nothing.
 //!
-//! The victims are pods of one container that prints numbered lines; they are probed through ExecSync by a gRPC client of
-//! the campaign's own (crictl takes 20 ms per call), and their logs must hold every line once and in order. `make test`
-//! runs the short forms (`tests/*.rs`); `tests/campaign/hostile` and `tests/campaign/disks` run the long ones.
+//! The victims are pods of one container that prints numbered lines; they are probed through ExecSync by a gRPC client
+//! of the campaign's own (crictl takes 20 ms per call), and their logs must hold every line once and in order. `make
+//! test` runs the short forms (`tests/*.rs`); `tests/campaign/hostile` and `tests/campaign/disks` run the long ones.
 
 #![forbid(unsafe_code)]
 

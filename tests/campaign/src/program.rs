@@ -4,8 +4,8 @@ use std::{future::Future, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs a campaign as a program: 0 without faults, 1 with faults, 2 where it could not run. SIGINT and SIGTERM end it and
-/// its node, whose attackers nothing else would end.
+/// Runs a campaign as a program: 0 without faults, 1 with faults, 2 where it could not run. SIGINT and SIGTERM end it
+/// and its node, whose attackers nothing else would end.
 ///
 /// # Panics
 /// If signal handlers cannot be installed.

@@ -67,17 +67,17 @@ impl Watched {
 
     /// Field 22 of proc_pid_stat(5): it distinguishes a process from another with the same pid.
     fn start_time(&self) -> Option<String> {
-        let stat = fs::read_to_string(self.process.folder.join("stat")).ok()?;
+        let stat = fs::read_to_string(self.process.directory.join("stat")).ok()?;
         stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
     }
 
     fn usage(&self) -> Usage {
-        let status = fs::read_to_string(self.process.folder.join("status")).unwrap_or_default();
+        let status = fs::read_to_string(self.process.directory.join("status")).unwrap_or_default();
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         Usage {
             rss: rss.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0),
             pss: self.process.pss_kib(),
-            descriptors: fs::read_dir(self.process.folder.join("fd")).map_or(0, Iterator::count),
+            descriptors: fs::read_dir(self.process.directory.join("fd")).map_or(0, Iterator::count),
         }
     }
 

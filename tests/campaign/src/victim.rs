@@ -117,7 +117,8 @@ impl Victim {
         Err(format!("victim {}: {status:?}", self.number))
     }
 
-    /// Stops it, checks the exit code, and removes it; returns whether SIGKILL ended it, which [`Victim::may_be_killed`] allows.
+    /// Stops it, checks the exit code, and removes it; returns whether SIGKILL ended it, which
+    /// [`Victim::may_be_killed`] allows.
     ///
     /// # Errors
     /// What went wrong.
@@ -194,8 +195,8 @@ pub(crate) async fn probe_until(
     }
 }
 
-/// Checks that the logs of these victims grow, until asked to stop; a log without a new line for longer than the bound is a
-/// fault, reported once until the log grows again.
+/// Checks that the logs of these victims grow, until asked to stop; a log without a new line for longer than the bound
+/// is a fault, reported once until the log grows again.
 pub(crate) async fn watch_logs_until(stop: Stop, record: Arc<Record>, victims: Vec<Victim>, bound: Duration) {
     struct Growth {
         length: u64,

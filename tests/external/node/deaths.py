@@ -143,6 +143,6 @@ def gone(steps, pods):
                 raise Failed(f"{len(things)} are left: " + ", ".join(things[:8]))
             return True
 
-        # The kubelet looks for what is left once a minute, and for folders every two.
-        until("pods, cgroups, folders, mounts and logs are gone", left, 200)
+        # The kubelet looks for what is left once a minute, and for directories every two.
+        until("pods, cgroups, directories, mounts and logs are gone", left, 200)
         run("true")

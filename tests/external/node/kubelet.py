@@ -1,4 +1,4 @@
-"""A real kubelet: pods are the manifests in a folder, everything else is asked over https://127.0.0.1:10250."""
+"""A real kubelet: pods are the manifests in a directory, everything else is asked over https://127.0.0.1:10250."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def programs():
     kubelet = os.environ.get("KUBELET", str(CACHE / f"kubelet-{VERSION}"))
     if not Path(kubelet).exists():
         source = module("k8s.io/kubernetes", VERSION, "kubernetes")
-        # The module's archive comes without the staging folder: its modules are published by themselves.
+        # The module's archive comes without the staging directory: its modules are published by themselves.
         (source / "go.work").unlink(missing_ok=True)
         text = (source / "go.mod").read_text()
         (source / "go.mod").write_text(re.sub(r"^(\s*)(k8s\.io/[a-z-]+) => \./staging/\S+", rf"\1\2 => \2 {STAGING}", text, flags=re.MULTILINE))
@@ -85,10 +85,10 @@ class Kubelet:
 
     def __init__(self, work, engine, built):
         self.work, self.engine, self.built = Path(work) / "node", engine, built
-        for folder in ("root", "manifests", "begun", "pki", "plugins", "podlogs", "shared"):
-            (self.work / folder).mkdir(parents=True)
-        for folder in (self.work, self.work / "root", self.work / "shared"):
-            folder.chmod(0o711)
+        for directory in ("root", "manifests", "begun", "pki", "plugins", "podlogs", "shared"):
+            (self.work / directory).mkdir(parents=True)
+        for directory in (self.work, self.work / "root", self.work / "shared"):
+            directory.chmod(0o711)
         self.log, self.process = Path(os.environ.get("LOGS", self.work)) / "kubelet.log", None
         self.sysctls = {name: (Path("/proc/sys") / name).read_text() for name in SYSCTLS}
 
@@ -120,7 +120,7 @@ class Kubelet:
     def end(self):
         """Stops it and sets back what it set for the whole machine."""
         self.stop()
-        # It makes its own folder a shared mount.
+        # It makes its own directory a shared mount.
         while run("umount", self.work / "root").code == 0:
             pass
         for name, value in self.sysctls.items():

@@ -166,7 +166,7 @@ def volumes(steps, pods, shared):
         shown = pods.out("volumes", "main", "grep ' /memory ' /proc/mounts")
         if " tmpfs " not in shown:
             raise Failed(shown)
-    with steps.step("hostPath: folder, file, read-only"):
+    with steps.step("hostPath: directory, file, read-only"):
         (shared / "below").mkdir(exist_ok=True)
         equal(pods.out("volumes", "main", "cat /etc/from-host /host/file").split("\n"), ["of the host"] * 2, "files of the host")
         pods.exec("volumes", "main", "touch", "/host-ro/new").fails(both="Read-only file system")

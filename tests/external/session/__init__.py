@@ -1,4 +1,4 @@
-"""What every session in this folder stands on.
+"""What every session in this directory stands on.
 
     steps.py      a step is one line of output: ok, or not ok with what was seen
     program.py    programs with a time limit, their results, waiting for a condition

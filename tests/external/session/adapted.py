@@ -42,12 +42,12 @@ def lacking():
     return [name for bit, name in _NAMES.items() if not bounding >> bit & 1]
 
 
-def adapt(runtime, folder):
-    """The path to call the runtime by: its own, or that of a program written into the folder."""
+def adapt(runtime, directory):
+    """The path to call the runtime by: its own, or that of a program written into the directory."""
     missing = lacking()
     if not missing or os.path.basename(runtime) == "pinrun":
         return runtime
-    program = Path(folder) / os.path.basename(runtime)
+    program = Path(directory) / os.path.basename(runtime)
     program.write_text(_PROGRAM.format(python=sys.executable, real=runtime, lacking=missing))
     program.chmod(0o755)
     return str(program)

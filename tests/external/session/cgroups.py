@@ -63,24 +63,24 @@ class Groups:
         """Ends whatever is still in them and takes them away."""
         for path in self.paths:
             for _ in range(100):
-                folders = [Path(folder) for folder, _, _ in os.walk(path, topdown=False)]
-                for folder in folders:
-                    _empty(folder)
+                directories = [Path(directory) for directory, _, _ in os.walk(path, topdown=False)]
+                for directory in directories:
+                    _empty(directory)
                 if not path.exists():
                     break
                 time.sleep(0.05)
 
 
-def _empty(folder):
+def _empty(directory):
     try:
-        (folder / "freezer.state").write_text("THAWED")
+        (directory / "freezer.state").write_text("THAWED")
     except OSError:
         pass
     try:
-        for pid in (folder / "cgroup.procs").read_text().split():
+        for pid in (directory / "cgroup.procs").read_text().split():
             if int(pid) > 0:
                 os.kill(int(pid), signal.SIGKILL)
-        folder.rmdir()
+        directory.rmdir()
     except OSError:  # still busy: the caller comes again
         pass
 
@@ -90,9 +90,9 @@ def below():
     roots = [hierarchy.point for hierarchy in hierarchies()]
     found = set()
     for root in roots:
-        for folder, _, _ in os.walk(root):
-            if folder != str(root) and Path(folder) not in roots:
-                found.add(folder)
+        for directory, _, _ in os.walk(root):
+            if directory != str(root) and Path(directory) not in roots:
+                found.add(directory)
     return found
 
 

@@ -1,4 +1,4 @@
-"""CRI engines with folders, networks and sockets of their own, in a room: Pinion, and others to compare with."""
+"""CRI engines with directories, networks and sockets of their own, in a room: Pinion, and others to compare with."""
 
 import os
 import shutil
@@ -79,7 +79,7 @@ class Pinion(Engine):
     """`pinion` and `pinmon` of PINION_BIN, else the built ones."""
 
     name = "pinion"
-    # The machine's folder of network namespaces.
+    # The machine's directory of network namespaces.
     stays = ("/run/netns",)
     # What it has while it runs: the network that came with the first pod, namespaces made ahead of the next one.
     at_rest = ("/run/pinion/.*", "pinion0", "table ip pinion", *stays)
@@ -88,7 +88,7 @@ class Pinion(Engine):
     @classmethod
     def prepare(cls):
         if not (cls.programs / "pinion").exists():
-            raise SystemExit(f"external: there is no {cls.programs}/pinion; build it (make build) or name its folder with PINION_BIN=")
+            raise SystemExit(f"external: there is no {cls.programs}/pinion; build it (make build) or name its directory with PINION_BIN=")
 
     def configure(self, registry):
         self.socket = "/run/pinion/pinion.sock"
@@ -117,7 +117,7 @@ class Pinion(Engine):
 
 
 class Containerd(Engine):
-    """containerd: Debian's, or of the folder CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
+    """containerd: Debian's, or of the directory CONTAINERD (containerd, containerd-shim-runc-v2, runc)."""
 
     name = "containerd"
     stays = ("/run/(containerd|runc|xtables|lock|netns|cni).*", "engine0", "table ip6? nat", "/sys/fs/cgroup/.*")

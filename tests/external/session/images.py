@@ -20,13 +20,13 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, o
 
 
 class Layer:
-    """Files of one layer. Folders above a file come by themselves."""
+    """Files of one layer. Directories above a file come by themselves."""
 
     def __init__(self):
         self.entries = {}
         self._packed = None
 
-    def folder(self, *paths, mode=0o755):
+    def directory(self, *paths, mode=0o755):
         for path in paths:
             self.entries[path] = (tarfile.DIRTYPE, b"", "", mode)
         return self
@@ -114,26 +114,26 @@ class Image:
             _ask("PUT", f"{base}/manifests/{tag}", manifest, MANIFEST)
 
 
-def busybox(folder):
+def busybox(directory):
     """A layer of Debian's busybox, the dynamic one: the shell of the static one runs its applets inside itself.
 
     Applets are hard links, so that each is a file of its own right. `ipcs` is util-linux's; `pgrep NAME` is pidof.
     """
-    program = packages_unpacked(folder, "busybox") / "bin/busybox"
+    program = packages_unpacked(directory, "busybox") / "bin/busybox"
     layer = Layer().program(program, "bin/busybox").program("/usr/bin/ipcs", "usr/bin/ipcs")
     for applet in run(program, "--list").must().out.split():
         if applet != "busybox":
             layer.same(f"bin/{applet}", "bin/busybox")
     layer.file("bin/pgrep", '#!/bin/sh\nexec pidof "$@"\n', 0o755)
-    layer.folder("dev", "proc", "sys", "root", "home", "run", "var/run", "var/www", "mnt").folder("tmp", mode=0o1777)
+    layer.directory("dev", "proc", "sys", "root", "home", "run", "var/run", "var/www", "mnt").directory("tmp", mode=0o1777)
     layer.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33:www-data:/var/www:/bin/false\nnobody:x:65534:65534:nobody:/home:/bin/false\n")
     return layer.file("etc/group", "root:x:0:\nwww-data:x:33:\nnogroup:x:65534:\n")
 
 
-def nginx(folder, port=80):
+def nginx(directory, port=80):
     """A layer of Debian's nginx, serving one page on a port."""
-    layer = Layer().program(packages_unpacked(folder, "nginx") / "usr/sbin/nginx", "usr/sbin/nginx")
-    layer.folder("var/log/nginx", "var/lib/nginx", "var/run")
+    layer = Layer().program(packages_unpacked(directory, "nginx") / "usr/sbin/nginx", "usr/sbin/nginx")
+    layer.directory("var/log/nginx", "var/lib/nginx", "var/run")
     layer.file("usr/share/nginx/html/index.html", "<html><title>Welcome to nginx!</title></html>\n")
     return layer.file("etc/nginx/nginx.conf", f"""user root;
 worker_processes 1;
@@ -144,12 +144,12 @@ http {{ access_log /dev/stdout; server {{ listen {port}; root /usr/share/nginx/h
 """)
 
 
-def compiled(folder, name, source):
+def compiled(directory, name, source):
     """A small static program out of C."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.c").write_text(source)
-    run("gcc", "-Os", "-static", "-s", "-o", folder / name, folder / f"{name}.c").must()
-    return folder / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.c").write_text(source)
+    run("gcc", "-Os", "-static", "-s", "-o", directory / name, directory / f"{name}.c").must()
+    return directory / name
 
 
 PAUSE = """#include <signal.h>

@@ -1,4 +1,4 @@
-"""Podman on folders of its own, as root or as an ordinary user."""
+"""Podman on directories of its own, as root or as an ordinary user."""
 
 import json
 import os
@@ -18,22 +18,22 @@ class Podman:
 
     def __init__(self, work, user=None):
         self.work, self.user = work, user
-        folder = work / "podman"
-        folder.mkdir(mode=0o755)
+        directory = work / "podman"
+        directory.mkdir(mode=0o755)
         self.env = {
-            "CONTAINERS_CONF": str(folder / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-            "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
+            "CONTAINERS_CONF": str(directory / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
+            "CONTAINERS_REGISTRIES_CONF": str(directory / "registries.conf"),
         }
-        home = Path(user[1]) if user else folder
+        home = Path(user[1]) if user else directory
         if user:
             self.env |= {"HOME": str(home), "XDG_RUNTIME_DIR": f"/run/user/{user[0]}", "XDG_CONFIG_HOME": f"{home}/.config",
                          "TMPDIR": str(home), "USER": "pinion-test", "LOGNAME": "pinion-test", "DBUS_SESSION_BUS_ADDRESS": "none"}
         runroot = f"/run/user/{user[0]}/containers" if user else "/run/containers"
         driver = "vfs" if user else "overlay"
-        (folder / "storage.conf").write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{home}/storage"\nrunroot = "{runroot}"\n')
-        (folder / "registries.conf").write_text('unqualified-search-registries = []\nshort-name-mode = "permissive"\n')
-        (folder / "containers.conf").write_text(
+        (directory / "storage.conf").write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{home}/storage"\nrunroot = "{runroot}"\n')
+        (directory / "registries.conf").write_text('unqualified-search-registries = []\nshort-name-mode = "permissive"\n')
+        (directory / "containers.conf").write_text(
             '[containers]\nlog_driver = "k8s-file"\n'
             f'[engine]\nruntime = "{_RUNTIME_NAME}"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
             f'runtime_supports_json = ["{_RUNTIME_NAME}"]\nno_pivot_root = false\n'

@@ -37,8 +37,8 @@ def hold(name, body, prepare=None, limit=600, stays=(), adapted=True, tried=RUNT
     """Runs `body(steps, work, prepared)` in a room of its own and ends the program with the session's exit code.
 
     `prepare()` runs before, on the machine itself, with its network: what it gives (JSON) is handed to the body. `work` is an
-    empty folder on disk. `limit`: seconds that the whole session may take. `stays`: patterns of what an engine leaves by its
-    nature, whatever the runtime (its own folders under /run, its own parent cgroup). `adapted`: see adapted.py. `tried`: the
+    empty directory on disk. `limit`: seconds that the whole session may take. `stays`: patterns of what an engine leaves by its
+    nature, whatever the runtime (its own directories under /run, its own parent cgroup). `adapted`: see adapted.py. `tried`: the
     program that the session is about.
     """
     if os.environ.get(INSIDE):
@@ -88,10 +88,10 @@ def _outside(name, prepared, limit, adaption):
 
 
 def _sweep():
-    """Takes away the folders and groups of sessions that were killed (-9): their processes ended with them."""
-    for folder in Path(tempfile.gettempdir()).glob("pinion-external-*-*-*"):
-        if not Path("/proc", folder.name.split("-")[-2]).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    """Takes away the directories and groups of sessions that were killed (-9): their processes ended with them."""
+    for directory in Path(tempfile.gettempdir()).glob("pinion-external-*-*-*"):
+        if not Path("/proc", directory.name.split("-")[-2]).exists():
+            shutil.rmtree(directory, ignore_errors=True)
     for group in cgroups.Groups.stale("pinion-test-external-"):
         group.remove()
 
@@ -164,9 +164,9 @@ def seen():
     """What is in the room: links, mounts, cgroups, files, tables of nft."""
     links = [line.split(": ")[1].split("@")[0] for line in run("ip", "-o", "link").must().out.splitlines()]
     mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    # The runtime may keep the folder of its containers' states, but nothing in it.
+    # The runtime may keep the directory of its containers' states, but nothing in it.
     states = Path("/run") / os.path.basename(RUNTIME)
-    files = {str(path) for folder in ("/run", "/dev/shm", states) if Path(folder).exists() for path in Path(folder).iterdir()} - {str(states)}
+    files = {str(path) for directory in ("/run", "/dev/shm", states) if Path(directory).exists() for path in Path(directory).iterdir()} - {str(states)}
     pins = {str(path) for path in Path("/run/netns").glob("*")}
     tables = set(run("nft", "list", "tables").out.splitlines()) if shutil.which("nft") else set()
     return {"link": set(links), "mount": set(mounts), "cgroup": cgroups.below(), "file": files | pins, "nft": tables}

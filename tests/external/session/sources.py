@@ -36,9 +36,9 @@ def packages(*names):
             policy.unlink()
 
 
-def packages_unpacked(folder, *names):
-    """The files of Debian packages without installing them (their own, not those of what they need): the folder."""
-    root = Path(folder) / "-".join(names)
+def packages_unpacked(directory, *names):
+    """The files of Debian packages without installing them (their own, not those of what they need): the directory."""
+    root = Path(directory) / "-".join(names)
     if not root.exists():
         print(f"# fetching {' '.join(names)}", flush=True)
         begun = root.with_suffix(".begun")
@@ -82,14 +82,14 @@ def build(source, out, *arguments, cgo=False, command=("build",)):
     return out
 
 
-def image(folder, name, command=None):
+def image(directory, name, command=None):
     """Our busybox image as an OCI layout and an archive of it; gives the archive's path. `command`: another entry point."""
-    folder = Path(folder)
-    run(REPOSITORY / "scripts/make-image", folder, name, env={"BUSYBOX": "/bin/busybox"}).must()
+    directory = Path(directory)
+    run(REPOSITORY / "scripts/make-image", directory, name, env={"BUSYBOX": "/bin/busybox"}).must()
     if command:
-        _give_command(folder / "layout", command)
-        run("tar", "-C", folder / "layout", "-cf", folder / "image.tar", ".").must()
-    return folder / "image.tar"
+        _give_command(directory / "layout", command)
+        run("tar", "-C", directory / "layout", "-cf", directory / "image.tar", ".").must()
+    return directory / "image.tar"
 
 
 def _give_command(layout, command):
@@ -125,9 +125,9 @@ class Registry:
         self.process = spawn("docker-registry", "serve", config, log=self.log)
         until("the registry answers", lambda: run("curl", "-fsS", f"http://{self.host}/v2/").code == 0)
 
-    def push(self, folder, repository, tag="1"):
+    def push(self, directory, repository, tag="1"):
         """Pushes the image of a layout that `image` made; gives its reference."""
-        run(REPOSITORY / "scripts/push-image", Path(folder) / "layout", self.host, repository, tag).must()
+        run(REPOSITORY / "scripts/push-image", Path(directory) / "layout", self.host, repository, tag).must()
         return f"{self.host}/{repository}:{tag}"
 
     def stop(self):

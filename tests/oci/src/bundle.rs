@@ -13,22 +13,22 @@ const APPLETS: &str = "sh cat ls echo id grep mount umount mkdir rm touch stat s
     stty head cut awk sed find readlink ln chmod chown dd mknod wc sort ps test pwd printf tr df nproc nohup setsid trap \
     date uname seq timeout top yes mkfifo tail nice cp mv rmdir od sync basename";
 
-/// A folder with a root file system and the `config.json` to be.
+/// A directory with a root file system and the `config.json` to be.
 ///
 /// The root holds busybox (`/bin`), [`PROBE`] (`/bin/probe`), `/etc/passwd` and `/etc/group`, and empty mount points.
 #[derive(Debug)]
 pub struct Bundle {
-    /// The folder.
-    pub folder: PathBuf,
+    /// The directory.
+    pub directory: PathBuf,
     /// What `config.json` will hold: everything a usual engine asks for but seccomp, limits and ids.
     pub spec: Value,
 }
 
 impl Bundle {
-    pub(crate) fn make(folder: PathBuf, runtime: Runtime, tag: &str) -> Self {
-        let root = folder.join("root");
+    pub(crate) fn make(directory: PathBuf, runtime: Runtime, tag: &str) -> Self {
+        let root = directory.join("root");
         for name in ["bin", "etc", "dev", "proc", "sys", "tmp", "run", "mnt", "home/user"] {
-            create_folder(&root.join(name));
+            create_directory(&root.join(name));
         }
         chmod(&root.join("tmp"), 0o1777);
         write(&root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n");
@@ -40,12 +40,12 @@ impl Bundle {
         for applet in APPLETS.split_whitespace() {
             symlink("busybox", root.join("bin").join(applet)).expect("the root is writable");
         }
-        Self { folder, spec: base_spec(runtime, tag) }
+        Self { directory, spec: base_spec(runtime, tag) }
     }
 
     /// A path of the root file system, from the outside.
     pub fn path(&self, inside: &str) -> PathBuf {
-        self.folder.join("root").join(inside.trim_start_matches('/'))
+        self.directory.join("root").join(inside.trim_start_matches('/'))
     }
 
     /// What the container executes.
@@ -91,7 +91,7 @@ impl Bundle {
 
     /// Writes `config.json`.
     pub fn write(&self) {
-        write(&self.folder.join("config.json"), &self.spec.to_string());
+        write(&self.directory.join("config.json"), &self.spec.to_string());
     }
 }
 
@@ -100,7 +100,7 @@ pub fn change(change: impl Fn(&mut Bundle) + 'static) -> Box<dyn Fn(&mut Bundle)
     Box::new(change)
 }
 
-fn create_folder(path: &Path) {
+fn create_directory(path: &Path) {
     fs::create_dir_all(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 

@@ -13,14 +13,14 @@ use crate::{Bundle, Cgroup, Container, Outcome, Runtime, left, reaper};
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// One case on one runtime: a folder, a root of states, ids and cgroups of its own.
+/// One case on one runtime: a directory, a root of states, ids and cgroups of its own.
 #[derive(Debug)]
 pub struct Case {
     /// The runtime under test.
     pub runtime: Runtime,
     /// The beginning of every id and cgroup of this case.
     pub tag: String,
-    folder: TempDir,
+    directory: TempDir,
     next: Cell<usize>,
 }
 
@@ -38,18 +38,18 @@ impl Started {
 impl Case {
     pub(crate) fn new(runtime: Runtime) -> Self {
         let tag = format!("pinion-test-oci-{}-{}.", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = TempDir::with_prefix("pinion-oci-").expect("a temporary folder");
-        Self { runtime, tag, folder, next: Cell::new(0) }
+        let directory = TempDir::with_prefix("pinion-oci-").expect("a temporary directory");
+        Self { runtime, tag, directory, next: Cell::new(0) }
     }
 
-    /// The case's folder.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The case's directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Where the runtime keeps its state (`--root`).
     pub fn state(&self) -> PathBuf {
-        self.folder().join("state")
+        self.directory().join("state")
     }
 
     fn number(&self) -> usize {
@@ -58,7 +58,7 @@ impl Case {
 
     /// A new bundle, whose container ends at once with success.
     pub fn bundle(&self) -> Bundle {
-        Bundle::make(self.folder().join(format!("bundle{}", self.number())), self.runtime, &self.tag)
+        Bundle::make(self.directory().join(format!("bundle{}", self.number())), self.runtime, &self.tag)
     }
 
     /// A new bundle whose container runs a script.
@@ -101,7 +101,7 @@ impl Case {
     /// Panics if there is a state, cgroup, mount or process of this case.
     #[track_caller]
     pub fn nothing_is_left(&self) {
-        let left = left::behind(&self.tag, self.folder(), &self.state());
+        let left = left::behind(&self.tag, self.directory(), &self.state());
         assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
     }
 
@@ -114,7 +114,7 @@ impl Case {
     pub fn call_with(&self, args: &[&str], change: impl FnOnce(&mut process::Command)) -> Outcome {
         let mut command = self.command(args);
         change(&mut command);
-        Outcome::of(&mut command, self.folder(), &format!("call{}", self.number()))
+        Outcome::of(&mut command, self.directory(), &format!("call{}", self.number()))
     }
 
     /// The call itself, for who runs it in another way.
@@ -145,24 +145,25 @@ impl Case {
         reaper::wait(started.0.id() as i32).ok().flatten().expect("it ends")
     }
 
-    /// Calls the runtime from a shell that did something before, such as opening descriptors: `script` ends with `"$@"`.
+    /// Calls the runtime from a shell that did something before, such as opening descriptors: `script` ends with
+    /// `"$@"`.
     pub fn call_from(&self, script: &str, args: &[&str]) -> Outcome {
         let inner = self.command(args);
         let call = std::iter::once(inner.get_program()).chain(inner.get_args());
         let mut command = process::Command::new("bash");
         command.args(["-c", script, "bash"]).args(call).env("PINION_OCI_CASE", &self.tag).stdin(process::Stdio::null());
-        Outcome::of(&mut command, self.folder(), &format!("call{}", self.number()))
+        Outcome::of(&mut command, self.directory(), &format!("call{}", self.number()))
     }
 
     /// Runs another program of the machine.
     pub fn program(&self, program: &str, args: &[&str]) -> Outcome {
-        Outcome::of(process::Command::new(program).args(args), self.folder(), &format!("call{}", self.number()))
+        Outcome::of(process::Command::new(program).args(args), self.directory(), &format!("call{}", self.number()))
     }
 
-    /// Writes a file into the case's folder.
+    /// Writes a file into the case's directory.
     pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder().join(name);
+        let path = self.directory().join(name);
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        path.to_str().expect("a folder of ASCII").to_owned()
+        path.to_str().expect("a directory of ASCII").to_owned()
     }
 }

@@ -9,7 +9,7 @@ pub struct Cgroup {
     path: String,
 }
 
-/// A mounted tree: its folder, and its controllers (none for version 2).
+/// A mounted tree: its directory, and its controllers (none for version 2).
 fn trees() -> Vec<(PathBuf, Option<Vec<String>>)> {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs is mounted");
     let tree = |line: &str| {
@@ -46,8 +46,8 @@ impl Cgroup {
         }
     }
 
-    /// Its folders that exist.
-    pub fn folders(&self) -> Vec<PathBuf> {
+    /// Its directories that exist.
+    pub fn directories(&self) -> Vec<PathBuf> {
         trees().into_iter().map(|(tree, _)| tree.join(&self.path)).filter(|path| path.is_dir()).collect()
     }
 
@@ -58,8 +58,8 @@ impl Cgroup {
             .any(|(_, controllers)| controllers.as_ref().is_some_and(|list| list.iter().any(|c| c == "memory")))
     }
 
-    /// Its folder in a controller's tree of version 1, else in the version 2 tree.
-    pub fn folder(&self, controller: &str) -> PathBuf {
+    /// Its directory in a controller's tree of version 1, else in the version 2 tree.
+    pub fn directory(&self, controller: &str) -> PathBuf {
         let all = trees();
         let v1 = all.iter().find(|(_, list)| list.as_ref().is_some_and(|list| list.iter().any(|c| c == controller)));
         let tree = v1.or_else(|| all.iter().find(|(_, list)| list.is_none())).expect("a cgroup tree");
@@ -70,43 +70,43 @@ impl Cgroup {
     #[track_caller]
     pub fn read(&self, v1: &str, v2: &str) -> String {
         let (controller, _) = v1.split_once('.').expect("a controller's file");
-        let file = self.folder(controller).join(if Self::is_v1() { v1 } else { v2 });
+        let file = self.directory(controller).join(if Self::is_v1() { v1 } else { v2 });
         fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).trim().to_owned()
     }
 
     /// The processes in it, of any tree.
     pub fn processes(&self) -> Vec<i32> {
-        let mut all: Vec<i32> = self.below().iter().flat_map(|folder| processes(folder)).collect();
+        let mut all: Vec<i32> = self.below().iter().flat_map(|directory| processes(directory)).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    /// Every folder of it and below it, the deepest first.
+    /// Every directory of it and below it, the deepest first.
     pub(crate) fn below(&self) -> Vec<PathBuf> {
         let mut all = Vec::new();
-        for folder in self.folders() {
-            collect(&folder, &mut all);
+        for directory in self.directories() {
+            collect(&directory, &mut all);
         }
         all
     }
 }
 
-fn collect(folder: &Path, all: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn collect(directory: &Path, all: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             collect(&entry.path(), all);
         }
     }
-    all.push(folder.to_owned());
+    all.push(directory.to_owned());
 }
 
-fn processes(folder: &Path) -> Vec<i32> {
-    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+fn processes(directory: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// The first folder of every tree whose name begins so.
+/// The first directory of every tree whose name begins so.
 pub(crate) fn roots_named(prefix: &str) -> Vec<Cgroup> {
     let entries = trees().into_iter().flat_map(|(tree, _)| fs::read_dir(tree).into_iter().flatten().flatten());
     let names =

@@ -27,16 +27,16 @@ pub struct Console {
 type Message = (Vec<u8>, Vec<OwnedFd>);
 
 impl Console {
-    /// A listener in the case's folder.
+    /// A listener in the case's directory.
     pub fn listen(case: &Case) -> Self {
-        let path = case.folder().join("console");
-        let listener = UnixListener::bind(&path).expect("a socket in the case's folder");
+        let path = case.directory().join("console");
+        let listener = UnixListener::bind(&path).expect("a socket in the case's directory");
         Self { listener, path }
     }
 
     /// The path to name.
     pub fn path(&self) -> &str {
-        self.path.to_str().expect("a folder of ASCII")
+        self.path.to_str().expect("a directory of ASCII")
     }
 
     /// The master of the terminal that was sent.
@@ -56,7 +56,7 @@ impl Console {
 pub struct Agent(Console);
 
 impl Agent {
-    /// A listener in the case's folder.
+    /// A listener in the case's directory.
     pub fn listen(case: &Case) -> Self {
         Self(Console::listen(case))
     }

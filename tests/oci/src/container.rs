@@ -21,7 +21,7 @@ impl<'a> Container<'a> {
     }
 
     fn bundle_path(&self) -> &str {
-        self.bundle.folder.to_str().expect("a folder of ASCII")
+        self.bundle.directory.to_str().expect("a directory of ASCII")
     }
 
     /// `<command> <flags> <id>`

@@ -119,7 +119,7 @@ pub const KNOWN: &[(Runtime, &str, &str)] = &[
     (Crun, "descriptors::cve_2024_21626_cwd", "suffers it"),
     (Crun, "descriptors::cve_2024_21626_cwd_by_symlink", "suffers it"),
     (Crun, "descriptors::cve_2024_21626_exec", "suffers it"),
-    (Crun, "descriptors::what_waits_holds_no_folder_of_the_host", "keeps what it was called with until the start"),
+    (Crun, "descriptors::what_waits_holds_no_directory_of_the_host", "keeps what it was called with until the start"),
     (Runc, "procfs::cve_2025_31133_masked_path", "suffers it"),
     (Crun, "symlinks::dev_is_a_symlink", "makes the devices where the link leads"),
     (Runc, "symlinks::dev_is_a_symlink", "makes links of /dev where the link leads"),

@@ -20,17 +20,17 @@ fn marked(tag: &str) -> Vec<i32> {
 }
 
 /// What a case left on the machine: cgroups, processes, mounts, state.
-pub(crate) fn behind(tag: &str, folder: &Path, state: &Path) -> Vec<String> {
+pub(crate) fn behind(tag: &str, directory: &Path, state: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for group in roots_named(tag) {
-        all.extend(group.folders().iter().map(|folder| format!("cgroup {}", folder.display())));
+        all.extend(group.directories().iter().map(|directory| format!("cgroup {}", directory.display())));
     }
     for pid in marked(tag) {
         let name = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
         all.push(format!("process {pid} {name}"));
     }
     let mounts = mounts_of(std::process::id() as i32);
-    all.extend(mounts.iter().filter(|m| Path::new(&m.at).starts_with(folder)).map(|m| format!("mount {}", m.at)));
+    all.extend(mounts.iter().filter(|m| Path::new(&m.at).starts_with(directory)).map(|m| format!("mount {}", m.at)));
     for entry in fs::read_dir(state).into_iter().flatten().flatten() {
         // A hidden file of the runtime's own, such as a lock, is no container.
         if !entry.file_name().to_string_lossy().starts_with('.') {
@@ -41,7 +41,7 @@ pub(crate) fn behind(tag: &str, folder: &Path, state: &Path) -> Vec<String> {
 }
 
 /// Removes whatever a case left.
-pub(crate) fn clean(tag: &str, folder: &Path) {
+pub(crate) fn clean(tag: &str, directory: &Path) {
     let mut pids = marked(tag);
     for group in roots_named(tag) {
         for freezer in group.below() {
@@ -55,12 +55,12 @@ pub(crate) fn clean(tag: &str, folder: &Path) {
         let _ = reaper::wait(pid.as_raw_nonzero().get());
     }
     let mounts = mounts_of(std::process::id() as i32);
-    for mount in mounts.iter().rev().filter(|mount| Path::new(&mount.at).starts_with(folder)) {
+    for mount in mounts.iter().rev().filter(|mount| Path::new(&mount.at).starts_with(directory)) {
         let _ = unmount(&mount.at, UnmountFlags::DETACH);
     }
     for group in roots_named(tag) {
-        for folder in group.below() {
-            let _ = fs::remove_dir(folder);
+        for directory in group.below() {
+            let _ = fs::remove_dir(directory);
         }
     }
 }

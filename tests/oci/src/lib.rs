@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! Runtime     which program, and how it must be called on this machine
-//! Case        one case on one runtime: its folder, ids and cgroups, and the check that nothing stays
+//! Case        one case on one runtime: its directory, ids and cgroups, and the check that nothing stays
 //! Bundle      a root file system and a `config.json` that the case changes
 //! Container   one id: create, start, state, exec, kill, delete
 //! Outcome     how a call ended
 //! ```
 //!
-//! A case is a function that takes a [`Case`]; [`each_runtime!`] makes one test of it for each runtime, so that the list
-//! of tests is the table of cases and runtimes. Where a peer is known to differ, [`known`] says why, and an entry that is
-//! no longer true fails. `pinrun` has no entry.
+//! A case is a function that takes a [`Case`]; [`each_runtime!`] makes one test of it for each runtime, so that the
+//! list of tests is the table of cases and runtimes. Where a peer is known to differ, [`known`] says why, and an entry
+//! that is no longer true fails. `pinrun` has no entry.
 //!
 //! Specs are JSON here, not the types of crate `oci`: what our types would forget, a case must still see.
 //!
 //! # What it needs
-//! Root; `runc` and `crun` on the `PATH` (or named by `PINION_OCI_RUNC`, `PINION_OCI_CRUN`); `PINION_BIN`, the folder with
-//! `pinrun` (or `PINION_OCI_PINRUN`). crun 1.8 refuses hybrid cgroups, so it is called in a mount namespace of its own
-//! without the version 2 tree.
+//! Root; `runc` and `crun` on the `PATH` (or named by `PINION_OCI_RUNC`, `PINION_OCI_CRUN`); `PINION_BIN`, the
+//! directory with `pinrun` (or `PINION_OCI_PINRUN`). crun 1.8 refuses hybrid cgroups, so it is called in a mount
+//! namespace of its own without the version 2 tree.
 
 #![forbid(unsafe_code)]
 

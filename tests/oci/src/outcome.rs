@@ -22,11 +22,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs a command with its output in two files of `folder`: a container that goes on holds no pipe that we wait for.
+    /// Runs a command with its output in two files of `directory`: a container that goes on holds no pipe that we wait
+    /// for.
     #[track_caller]
     #[expect(clippy::zombie_processes, reason = "the reaper waits for all")]
-    pub(crate) fn of(command: &mut Command, folder: &Path, name: &str) -> Self {
-        let (out, err) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
+    pub(crate) fn of(command: &mut Command, directory: &Path, name: &str) -> Self {
+        let (out, err) = (directory.join(format!("{name}.out")), directory.join(format!("{name}.err")));
         let create = |path: &Path| File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let line = format!("{command:?}");
         command.stdout(create(&out)).stderr(create(&err));

@@ -1,8 +1,8 @@
 //! Every process that ends below this test process is reaped here, as init would.
 //!
-//! The test process is a subreaper: what a runtime leaves running falls to it, so that a container's exit code is known.
-//! It must then also reap what nobody waits for, such as a detached `exec`: a PID namespace ends only when its last
-//! process was reaped. So one thread reaps all, and whoever waits asks it.
+//! The test process is a subreaper: what a runtime leaves running falls to it, so that a container's exit code is
+//! known. It must then also reap what nobody waits for, such as a detached `exec`: a PID namespace ends only when its
+//! last process was reaped. So one thread reaps all, and whoever waits asks it.
 
 use std::{
     collections::HashMap,
@@ -66,7 +66,8 @@ pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Child> {
     Ok(child)
 }
 
-/// Waits until a process is gone. Its exit code, or 128 and the signal; nothing if it was never ours, an error if it lives.
+/// Waits until a process is gone. Its exit code, or 128 and the signal; nothing if it was never ours, an error if it
+/// lives.
 pub(crate) fn wait(pid: i32) -> Result<Option<i32>, ()> {
     let end = Instant::now() + DEADLINE;
     let mut ended = ended();

@@ -18,7 +18,7 @@ pub fn run(runtime: Runtime, module: &str, body: fn(&Case)) {
         body(&case);
         case.nothing_is_left();
     }));
-    left::clean(&case.tag, case.folder());
+    left::clean(&case.tag, case.directory());
     match (known(runtime, name), result) {
         (None, Ok(())) => {}
         (None, Err(failure)) => resume_unwind(failure),

@@ -37,13 +37,13 @@ impl Runtime {
         }
         match self {
             Self::Pinrun => {
-                let folder =
-                    env::var_os("PINION_BIN").expect("PINION_BIN: the folder with pinrun (scripts/build dev DIR)");
-                PathBuf::from(folder).join("pinrun")
+                let directory =
+                    env::var_os("PINION_BIN").expect("PINION_BIN: the directory with pinrun (scripts/build dev DIR)");
+                PathBuf::from(directory).join("pinrun")
             }
             Self::Runc | Self::Crun => ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"]
                 .iter()
-                .map(|folder| PathBuf::from(folder).join(self.name()))
+                .map(|directory| PathBuf::from(directory).join(self.name()))
                 .find(|path| path.exists())
                 .unwrap_or_else(|| panic!("{} is not installed: scripts/setup test", self.name())),
         }

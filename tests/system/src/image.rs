@@ -17,7 +17,7 @@ impl Registry {
     /// Starts the registry and pushes the demonstration image as `127.0.0.1:5000/demo:1`.
     pub fn start(node: &Node) -> Self {
         let dir = node.dir.path().join("registry");
-        fs::create_dir(&dir).expect("the registry's folder");
+        fs::create_dir(&dir).expect("the registry's directory");
         let config = dir.join("config.yml");
         let text = format!(
             "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}/data}}\nhttp:\n  addr: 127.0.0.1:5000\n",
@@ -64,7 +64,7 @@ impl Node {
     /// Loads the demonstration image (`docker.io/library/demo:1`) without a registry.
     pub fn load_image(&self) {
         let dir = self.dir.path().join("image");
-        fs::create_dir_all(&dir).expect("the image's folder");
+        fs::create_dir_all(&dir).expect("the image's directory");
         make_image(&dir, "docker.io/library/demo:1");
         self.pinion(&["load", "-i", dir.join("image.tar").to_str().expect("UTF-8")]).ok();
     }

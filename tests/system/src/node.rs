@@ -20,13 +20,13 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 pub struct Options {
     /// Lines added to the daemon's configuration file.
     pub config: String,
-    /// Files placed into the folder of CNI configurations: name and text.
+    /// Files placed into the directory of CNI configurations: name and text.
     pub cni: Vec<(String, String)>,
     /// Environment of the daemon.
     pub env: Vec<(String, String)>,
 }
 
-/// A node of its own: namespaces, folders, daemon, monitor.
+/// A node of its own: namespaces, directories, daemon, monitor.
 pub struct Node {
     /// Everything of this node on disk.
     pub dir: TempDir,
@@ -52,13 +52,13 @@ impl Node {
 
     /// A node whose daemon is not started yet.
     pub fn cold(options: Options) -> Self {
-        let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a temporary folder");
+        let dir = tempfile::Builder::new().prefix("pinion-test-").tempdir().expect("a temporary directory");
         // Containers of other users pass through here.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))
-            .expect("chmod of the node's folder");
+            .expect("chmod of the node's directory");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        for folder in ["cni", "data", "logs"] {
-            fs::create_dir(dir.path().join(folder)).expect("a folder of the node");
+        for directory in ["cni", "data", "logs"] {
+            fs::create_dir(dir.path().join(directory)).expect("a directory of the node");
         }
         for (name, text) in &options.cni {
             fs::write(dir.path().join("cni").join(name), text).expect("a CNI configuration");
@@ -88,7 +88,7 @@ impl Node {
         self.dir.path().join("config.toml")
     }
 
-    /// A folder for pod logs.
+    /// A directory for pod logs.
     pub fn logs(&self) -> PathBuf {
         self.dir.path().join("logs")
     }
@@ -311,9 +311,9 @@ fn anchor() -> Child {
 
 /// A program under test.
 pub(crate) fn program(name: &str) -> PathBuf {
-    let folder =
-        env::var_os("PINION_BIN").expect("PINION_BIN names the folder of the programs under test: run `make test`");
-    let path = PathBuf::from(folder).join(name);
+    let directory =
+        env::var_os("PINION_BIN").expect("PINION_BIN names the directory of the programs under test: run `make test`");
+    let path = PathBuf::from(directory).join(name);
     assert!(path.is_file(), "{} is not there: run `make test`", path.display());
     path
 }

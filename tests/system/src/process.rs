@@ -14,8 +14,8 @@ pub struct Process {
     pub state: char,
     /// Its parent's pid there; 0 for one from outside.
     pub parent: i32,
-    /// Its folder in the node's procfs, as seen from the test.
-    pub folder: PathBuf,
+    /// Its directory in the node's procfs, as seen from the test.
+    pub directory: PathBuf,
 }
 
 impl Process {
@@ -25,33 +25,34 @@ impl Process {
         entries.filter_map(|entry| Self::read(entry.file_name().to_str()?.parse().ok()?, entry.path())).collect()
     }
 
-    fn read(pid: i32, folder: PathBuf) -> Option<Self> {
-        let status = fs::read_to_string(folder.join("status")).ok()?;
+    fn read(pid: i32, directory: PathBuf) -> Option<Self> {
+        let status = fs::read_to_string(directory.join("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let (name, state) = (field("Name:")?.to_owned(), field("State:")?.chars().next()?);
-        Some(Self { pid, name, state, parent: field("PPid:")?.parse().ok()?, folder })
+        Some(Self { pid, name, state, parent: field("PPid:")?.parse().ok()?, directory })
     }
 
-    /// Whether it takes signals from a descriptor, as a monitor does, and not what it cloned that did not come to its program.
+    /// Whether it takes signals from a descriptor, as a monitor does, and not what it cloned that did not come to its
+    /// program.
     pub fn takes_signals(&self) -> bool {
-        let files = fs::read_dir(self.folder.join("fd")).into_iter().flatten().flatten();
+        let files = fs::read_dir(self.directory.join("fd")).into_iter().flatten().flatten();
         files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.as_os_str() == "anon_inode:[signalfd]")
     }
 
     /// Its command line, words separated by spaces.
     pub fn command_line(&self) -> String {
-        let bytes = fs::read(self.folder.join("cmdline")).unwrap_or_default();
+        let bytes = fs::read(self.directory.join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ")
     }
 
     /// A path as this process sees it.
     pub fn path(&self, inside: &str) -> PathBuf {
-        self.folder.join("root").join(inside.trim_start_matches('/'))
+        self.directory.join("root").join(inside.trim_start_matches('/'))
     }
 
     /// Proportional set size in KiB.
     pub fn pss_kib(&self) -> u64 {
-        let rollup = fs::read_to_string(self.folder.join("smaps_rollup")).unwrap_or_default();
+        let rollup = fs::read_to_string(self.directory.join("smaps_rollup")).unwrap_or_default();
         let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! The command line where it meets Docker's habits: whose options, whose exit code, whose port, and what stays of a container
-//! whose client is gone.
+//! The command line where it meets Docker's habits: whose options, whose exit code, whose port, and what stays of a
+//! container whose client is gone.
 
 #[allow(dead_code, reason = "nobody types here")]
 mod terminal;

@@ -7,8 +7,8 @@ use system_tests::{ContainerSpec, Node, PodSpec, Process, wait_until};
 const PODS: usize = 50;
 /// With so many a start is counted first, to tell what each pod costs from what the start does.
 const FEW: usize = 10;
-/// Most system calls of a start for each pod of one container. It was 115 before only what is needed was read, and is 45 in
-/// this build, which checks each descriptor that it closes.
+/// Most system calls of a start for each pod of one container. It was 115 before only what is needed was read, and is
+/// 45 in this build, which checks each descriptor that it closes.
 const CALLS_MAX: usize = 60;
 
 #[test]

@@ -1,5 +1,6 @@
-//! Processes of containers that keep pipes of the daemon locked inside the kernel (splice(2) from an empty socket): a daemon that is
-//! killed cannot end then, and is followed by another all the same; an upgrade is refused rather than begun.
+//! Processes of containers that keep pipes of the daemon locked inside the kernel (splice(2) from an empty socket): a
+//! daemon that is killed cannot end then, and is followed by another all the same; an upgrade is refused rather than
+//! begun.
 
 use std::{
     fs,
@@ -35,7 +36,7 @@ fn client(node: &Node, arguments: &[&str]) -> Child {
 /// Processes of this command line that are inside splice(2).
 fn holders(node: &Node, command: &str) -> Vec<Process> {
     let is_inside = |process: &Process| {
-        let call = fs::read_to_string(process.folder.join("syscall")).unwrap_or_default();
+        let call = fs::read_to_string(process.directory.join("syscall")).unwrap_or_default();
         call.starts_with("275 ") || call.starts_with("76 ") // x86_64, aarch64
     };
     node.processes().into_iter().filter(|process| process.command_line() == command && is_inside(process)).collect()
@@ -65,7 +66,7 @@ fn killed_with(commands: &[&str], run: Option<&str>) {
     let daemon = daemon(&node);
     node.kill(&daemon);
     thread::sleep(Duration::from_millis(500));
-    assert!(daemon.folder.exists(), "the daemon ended: nothing is tried here");
+    assert!(daemon.directory.exists(), "the daemon ended: nothing is tried here");
     node.spawn_daemon(&[]);
     wait_until("another daemon is ready", || node.daemon_log().matches("  INFO ready ").count() == 2);
     assert!(node.daemon_log().contains("it kept a pipe of the previous daemon locked"), "{}", node.daemon_log());

@@ -150,7 +150,7 @@ impl Machine {
         let everything = node.processes().into_iter().filter(|process| !process.name.starts_with("pin"));
         let here = fs::read_link(format!("/proc/{}/ns/net", node.first())).unwrap();
         for process in everything.filter(|process| process.pid == self.pid || process.name == "busybox") {
-            assert_ne!(fs::read_link(process.folder.join("ns/net")).unwrap(), here);
+            assert_ne!(fs::read_link(process.directory.join("ns/net")).unwrap(), here);
             node.kill(&process);
         }
     }

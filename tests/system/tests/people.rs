@@ -30,9 +30,9 @@ fn nothing_is_left(node: &Node) {
     assert_eq!(node.pinion(&["ps", "-aq"]).ok(), "");
     assert_eq!(node.pinion(&["pods", "-q"]).ok(), "");
     let data = node.dir.path().join("data");
-    for folder in ["snapshots", "logs"] {
-        let left = fs::read_dir(data.join(folder)).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "{folder} is not empty");
+    for directory in ["snapshots", "logs"] {
+        let left = fs::read_dir(data.join(directory)).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{directory} is not empty");
     }
 }
 
@@ -60,8 +60,8 @@ fn run_ends_as_its_command() {
     let image = run(&["--pull", "never", "not-here:1"]);
     assert_eq!(image.code, Some(125), "{image:?}");
     assert!(image.stderr.contains("not-here:1"), "{image:?}");
-    let folder = run(&["-v", "/no/such/folder:/data", "demo:1", "true"]);
-    assert!(folder.code != Some(0) && folder.stderr.contains("/no/such/folder"), "{folder:?}");
+    let directory = run(&["-v", "/no/such/directory:/data", "demo:1", "true"]);
+    assert!(directory.code != Some(0) && directory.stderr.contains("/no/such/directory"), "{directory:?}");
     nothing_is_left(&node);
 
     let killed = pinion(&node).args(["run", "--rm", "--name", "victim", "demo:1", "sleep", "1000"]).spawn().unwrap();

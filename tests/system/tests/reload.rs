@@ -6,12 +6,12 @@ use serde_json::Value;
 use system_tests::{Node, wait_until};
 
 fn drop_in(node: &Node, name: &str, text: &str) -> PathBuf {
-    let folder = PathBuf::from(format!("{}.d", node.config().display()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let directory = PathBuf::from(format!("{}.d", node.config().display()));
+    fs::create_dir_all(&directory).expect("a directory");
     // As editors and configuration tools do: beside, then renamed.
-    fs::write(folder.join("fresh"), text).expect("written");
-    fs::rename(folder.join("fresh"), folder.join(name)).expect("renamed");
-    folder.join(name)
+    fs::write(directory.join("fresh"), text).expect("written");
+    fs::rename(directory.join("fresh"), directory.join(name)).expect("renamed");
+    directory.join(name)
 }
 
 fn about(node: &Node) -> Value {
@@ -64,26 +64,26 @@ fn links_and_hangups_count() {
     node.run("kill", &["-HUP", &node.process("pinion").pid.to_string()]).ok();
     wait_until("the signal is heard", || node.daemon_log().contains("SIGHUP"));
     let (one, two) = (node.dir.path().join("one"), node.dir.path().join("two"));
-    for (folder, level) in [(&one, "debug"), (&two, "warn")] {
-        fs::create_dir(folder).expect("a folder");
-        fs::write(folder.join("log.toml"), format!("[log]\nlevel = \"{level}\"\n")).expect("written");
+    for (directory, level) in [(&one, "debug"), (&two, "warn")] {
+        fs::create_dir(directory).expect("a directory");
+        fs::write(directory.join("log.toml"), format!("[log]\nlevel = \"{level}\"\n")).expect("written");
     }
     // As kubelet keeps what comes from a ConfigMap: a link to a link that is exchanged.
-    let folder = PathBuf::from(format!("{}.d", node.config().display()));
-    fs::create_dir_all(&folder).expect("a folder");
-    symlink(&one, folder.join("..data")).expect("linked");
-    symlink("..data/log.toml", folder.join("log.toml")).expect("linked");
+    let directory = PathBuf::from(format!("{}.d", node.config().display()));
+    fs::create_dir_all(&directory).expect("a directory");
+    symlink(&one, directory.join("..data")).expect("linked");
+    symlink("..data/log.toml", directory.join("log.toml")).expect("linked");
     wait_until("the link is followed", || running(&node)["log"]["level"] == "debug");
-    symlink(&two, folder.join("..fresh")).expect("linked");
-    fs::rename(folder.join("..fresh"), folder.join("..data")).expect("exchanged");
+    symlink(&two, directory.join("..fresh")).expect("linked");
+    fs::rename(directory.join("..fresh"), directory.join("..data")).expect("exchanged");
     wait_until("the exchanged link is followed", || running(&node)["log"]["level"] == "warn");
     // As a ConfigMap is mounted elsewhere, and a drop-in leads there.
     let map = node.dir.path().join("map");
-    fs::create_dir(&map).expect("a folder");
+    fs::create_dir(&map).expect("a directory");
     symlink(&one, map.join("..data")).expect("linked");
     symlink("..data/log.toml", map.join("log.toml")).expect("linked");
-    symlink(map.join("log.toml"), folder.join("zz.toml")).expect("linked");
-    wait_until("links over folders are followed", || running(&node)["log"]["level"] == "debug");
+    symlink(map.join("log.toml"), directory.join("zz.toml")).expect("linked");
+    wait_until("links over directories are followed", || running(&node)["log"]["level"] == "debug");
     symlink(&two, map.join("..fresh")).expect("linked");
     fs::rename(map.join("..fresh"), map.join("..data")).expect("exchanged");
     wait_until("what is exchanged on the way is seen", || running(&node)["log"]["level"] == "warn");

@@ -1,4 +1,5 @@
-//! What a service manager does with the daemon: sd_notify(3), sd_listen_fds(3), its descriptor store. The test is the manager.
+//! What a service manager does with the daemon: sd_notify(3), sd_listen_fds(3), its descriptor store. The test is the
+//! manager.
 
 use std::{
     fs,

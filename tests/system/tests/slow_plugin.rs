@@ -1,7 +1,7 @@
 //! A plugin of the network that sleeps, and a client that asks again and again: one pod, one id, and nobody else waits.
 //!
-//! Short by itself. `tests/external/slow-cni` runs it as operators meet it: a plugin that sleeps for five minutes, a hundred
-//! requests with a deadline of four seconds each.
+//! Short by itself. `tests/external/slow-cni` runs it as operators meet it: a plugin that sleeps for five minutes, a
+//! hundred requests with a deadline of four seconds each.
 
 use std::{
     env, fs,
@@ -62,7 +62,7 @@ impl Slow {
              [ $CNI_COMMAND != ADD ] || echo '{{\"cniVersion\":\"1.0.0\",\"ips\":[{{\"address\":\"10.9.0.7/24\"}}]}}'\n",
             dir = dir.display()
         );
-        fs::create_dir(dir.join("bin")).expect("folder");
+        fs::create_dir(dir.join("bin")).expect("directory");
         fs::write(dir.join("bin/slow"), script).expect("plugin");
         fs::set_permissions(dir.join("bin/slow"), fs::Permissions::from_mode(0o755)).expect("plugin");
         node.run("mkfifo", &[dir.join("go").to_str().expect("UTF-8")]).ok();

@@ -42,12 +42,12 @@ fn a_field_without_a_value_is_absent() {
     assert!(wrong.contains("line"), "it says where: {wrong}");
 }
 
-/// Two folders, the second with the higher priority.
-fn folders() -> (tempfile::TempDir, PathBuf, PathBuf, Registry) {
-    let dir = tempfile::tempdir().expect("folder");
+/// Two directories, the second with the higher priority.
+fn directories() -> (tempfile::TempDir, PathBuf, PathBuf, Registry) {
+    let dir = tempfile::tempdir().expect("directory");
     let (low, high) = (dir.path().join("etc"), dir.path().join("run"));
-    fs::create_dir(&low).expect("folder");
-    fs::create_dir(&high).expect("folder");
+    fs::create_dir(&low).expect("directory");
+    fs::create_dir(&high).expect("directory");
     let registry = Registry::new(vec![low.clone(), high.clone()]);
     (dir, low, high, registry)
 }
@@ -58,7 +58,7 @@ fn names(list: &[&str]) -> Vec<Name> {
 
 #[test]
 fn a_files_own_edits_come_once_before_those_of_its_devices() {
-    let (_dir, low, high, registry) = folders();
+    let (_dir, low, high, registry) = directories();
     fs::write(low.join("gpu.json"), GPU).expect("write");
     fs::write(high.join("net.yaml"), NET).expect("write");
     let edits = registry.resolve(&names(&["vendor.com/gpu=1", "vendor.com/net=a", "vendor.com/gpu=0"])).expect("known");
@@ -75,7 +75,7 @@ fn a_files_own_edits_come_once_before_those_of_its_devices() {
 
 #[test]
 fn files_may_come_go_and_change_at_any_time() {
-    let (_dir, low, high, registry) = folders();
+    let (_dir, low, high, registry) = directories();
     let gpu = names(&["vendor.com/gpu=0"]);
     assert!(matches!(registry.resolve(&gpu), Err(Error::Unknown { .. })));
     fs::write(low.join("gpu.json"), GPU).expect("write");
@@ -85,7 +85,7 @@ fn files_may_come_go_and_change_at_any_time() {
     fs::rename(low.join("new"), low.join("gpu.json")).expect("rename");
     assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=no!"]);
     fs::write(high.join("other.json"), GPU.replace("GPU=yes", "GPU=run")).expect("write");
-    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=run"], "the later folder wins");
+    assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=run"], "the later directory wins");
     fs::remove_file(high.join("other.json")).expect("remove");
     assert_eq!(registry.resolve(&gpu).expect("known").env, ["GPU=no!"]);
     fs::remove_dir_all(&low).expect("remove");
@@ -94,8 +94,8 @@ fn files_may_come_go_and_change_at_any_time() {
 }
 
 #[test]
-fn two_files_of_one_folder_are_a_conflict_of_that_device_alone() {
-    let (_dir, low, _high, registry) = folders();
+fn two_files_of_one_directory_are_a_conflict_of_that_device_alone() {
+    let (_dir, low, _high, registry) = directories();
     fs::write(low.join("a.json"), GPU).expect("write");
     fs::write(low.join("b.json"), GPU.replace(r#""name": "1""#, r#""name": "2""#)).expect("write");
     let conflict = registry.resolve(&names(&["vendor.com/gpu=0"])).expect_err("twice").to_string();
@@ -109,7 +109,7 @@ fn two_files_of_one_folder_are_a_conflict_of_that_device_alone() {
 
 #[test]
 fn a_broken_file_breaks_nothing_else() {
-    let (_dir, low, _high, registry) = folders();
+    let (_dir, low, _high, registry) = directories();
     fs::write(low.join("gpu.json"), GPU).expect("write");
     let broken = [
         ("no-json", "{".to_owned(), "EOF"),
@@ -153,7 +153,7 @@ fn a_broken_file_breaks_nothing_else() {
 
 #[test]
 fn bombs_and_odd_files_are_refused() {
-    let (_dir, low, _high, registry) = folders();
+    let (_dir, low, _high, registry) = directories();
     let bomb = (1..40).fold("a0: &a0 [x, x]\n".to_owned(), |text, n| {
         format!("{text}a{n}: &a{n} [*a{0}, *a{0}, *a{0}, *a{0}]\n", n - 1)
     });
@@ -170,7 +170,7 @@ fn bombs_and_odd_files_are_refused() {
         0,
     )
     .expect("fifo");
-    fs::create_dir(low.join("folder.json")).expect("folder");
+    fs::create_dir(low.join("directory.json")).expect("directory");
     std::os::unix::fs::symlink("/nowhere", low.join("nowhere.json")).expect("symlink");
     assert_eq!(registry.problems().len(), 6, "{:?}", registry.problems());
 }

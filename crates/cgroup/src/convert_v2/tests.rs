@@ -16,10 +16,10 @@ fn shares_hit_ends_and_default() {
     assert_eq!([10, 500, 1000].map(weight_of_blkio), [1, 4950, 10_000]);
 }
 
-/// A plain folder in place of a v2 group: which file gets which value.
-struct Folder(PathBuf);
+/// A plain directory in place of a v2 group: which file gets which value.
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str, files: &[&str]) -> (Self, Group) {
         let root = std::env::temp_dir().join(format!("pinion-test-{}-{name}", std::process::id()));
         fs::create_dir_all(root.join("g")).unwrap();
@@ -39,7 +39,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -62,7 +62,7 @@ fn every_value_in_its_file() {
         ("hugetlb.2MB.max", "2097152"),
         ("memory.high", "900000"),
     ];
-    let (folder, group) = Folder::new("values", &expected.map(|(file, _)| file));
+    let (directory, group) = Directory::new("values", &expected.map(|(file, _)| file));
     let throttle = |rate| vec![ThrottleDevice { major: 8, minor: 0, rate }];
     let resources = Resources {
         cpu: Some(Cpu {
@@ -95,13 +95,13 @@ fn every_value_in_its_file() {
     group.apply(&Limits::from_spec(&resources).unwrap()).unwrap();
     for (file, value) in expected {
         // A plain file keeps the tail of longer values written before.
-        assert!(folder.read(file).starts_with(value), "{file}: {:?} is not {value:?}", folder.read(file));
+        assert!(directory.read(file).starts_with(value), "{file}: {:?} is not {value:?}", directory.read(file));
     }
 }
 
 #[test]
 fn missing_file_names_field_and_controller() {
-    let (_folder, group) = Folder::new("missing", &[]);
+    let (_directory, group) = Directory::new("missing", &[]);
     let resources = Resources { pids: Some(Pids { limit: Some(5) }), ..Resources::default() };
     let error = group.apply(&Limits::from_spec(&resources).unwrap()).unwrap_err().to_string();
     assert!(error.contains("pids.limit") && error.contains("pids.max"), "{error}");

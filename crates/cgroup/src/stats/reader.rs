@@ -54,7 +54,8 @@ impl Readers {
             true => Reader::open(group, Reader::tree(group, controller), files),
             false => Ok(Reader::default()),
         };
-        // Pressure is told in every group of the v2 tree, whether or not it has a controller (kernel 4.20; 5.2 for cgroups).
+        // Pressure is told in every group of the v2 tree, whether or not it has a controller (kernel 4.20; 5.2 for
+        // cgroups).
         let pressure = |file| Reader::open(group, group.trees.v2(), &[file]);
         Ok(Self {
             cpu_v2,

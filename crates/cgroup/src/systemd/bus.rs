@@ -1,4 +1,5 @@
-//! A connection to systemd: calls that wait for their answer, and the signals that come in between. One socket, no thread.
+//! A connection to systemd: calls that wait for their answer, and the signals that come in between. One socket, no
+//! thread.
 
 use std::{
     collections::VecDeque,
@@ -93,7 +94,8 @@ impl Bus {
         Err(Refusal::Broken(format!("cannot reach systemd ({}); {way_out}", tried.join(", "))))
     }
 
-    /// Authenticates as whoever the kernel says we are: no user id is sent, so that it is right in a user namespace too.
+    /// Authenticates as whoever the kernel says we are: no user id is sent, so that it is right in a user namespace
+    /// too.
     fn open(mut stream: UnixStream, name: &str) -> Result<Self, Refusal> {
         let doing = format!("authenticate at {name}");
         let result = (|| {

@@ -1,5 +1,5 @@
-//! Annotations `org.systemd.property.<Name>`, whose value is written as GVariant text: `uint64 30`, `'words'`, `['a','b']`,
-//! `[('/dev/null', 'rw')]`.
+//! Annotations `org.systemd.property.<Name>`, whose value is written as GVariant text: `uint64 30`, `'words'`,
+//! `['a','b']`, `[('/dev/null', 'rw')]`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Limits as properties of a unit (systemd.resource-control(5); `org.freedesktop.systemd1.Scope`). All of them are written
-//! into the kernel's files as well: systemd has to know them so that it writes the same when it comes by again.
+//! Limits as properties of a unit (systemd.resource-control(5); `org.freedesktop.systemd1.Scope`). All of them are
+//! written into the kernel's files as well: systemd has to know them so that it writes the same when it comes by again.
 
 use super::value::Value;
 use crate::{

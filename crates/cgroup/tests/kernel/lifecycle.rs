@@ -79,8 +79,8 @@ pub(crate) fn removal_is_one_pass_in_bounded_steps() {
     assert!(!fixture.trees.contains(&fixture.path));
 }
 
-/// Deep and wide, and with names of equal hash, among which a position in a directory is ambiguous: kernfs orders names by
-/// `name_hash`, in which each "b`" counts as much as "ak".
+/// Deep and wide, and with names of equal hash, among which a position in a directory is ambiguous: kernfs orders names
+/// by `name_hash`, in which each "b`" counts as much as "ak".
 pub(crate) fn thaw_below_is_one_pass_in_bounded_steps() {
     const DEEP: usize = 300;
     const WIDE: usize = 300;

@@ -1,5 +1,5 @@
-//! Groups on the real kernel: `/pinion-test-<pid>` in every tree. Needs root and cgroup trees at `/sys/fs/cgroup`: v1 trees
-//! with a v2 tree beside them, or the v2 tree alone under systemd.
+//! Groups on the real kernel: `/pinion-test-<pid>` in every tree. Needs root and cgroup trees at `/sys/fs/cgroup`: v1
+//! trees with a v2 tree beside them, or the v2 tree alone under systemd.
 //!
 //! Names given as arguments select the tests that contain one of them.
 

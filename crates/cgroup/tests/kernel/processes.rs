@@ -64,7 +64,8 @@ pub(crate) fn kill_while_frozen_by_others() {
     assert_eq!(process.wait(), 128 + 9);
 }
 
-/// As a container can that mounts the v1 freezer: what it froze in a group of its own is killed, and dies once it is thawed.
+/// As a container can that mounts the v1 freezer: what it froze in a group of its own is killed, and dies once it is
+/// thawed.
 pub(crate) fn removal_thaws_what_was_frozen_below() {
     let fixture = Fixture::new("frozen-below");
     let group = fixture.group(&Resources::default());

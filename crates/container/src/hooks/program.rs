@@ -89,8 +89,8 @@ impl Hook {
         pid.map_err(|error| Error::system("start it", error))
     }
 
-    /// The state as JSON, to be read from standard input: a file in memory, so that a hook that reads nothing holds nobody
-    /// up.
+    /// The state as JSON, to be read from standard input: a file in memory, so that a hook that reads nothing holds
+    /// nobody up.
     fn input(&self, state: &oci::State) -> Result<File, Error> {
         let text =
             serde_json::to_vec(state).map_err(|error| Error::system("write the state", std::io::Error::from(error)))?;

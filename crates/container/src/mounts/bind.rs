@@ -79,7 +79,7 @@ impl Source {
         Ok(())
     }
 
-    /// The detached mount with its attributes, and whether it is a folder.
+    /// The detached mount with its attributes, and whether it is a directory.
     pub(crate) fn make(&self, options: &Options) -> Result<(Detached<'_>, Shape), Error> {
         let tree = match &self.tree {
             Tree::Given(fd) => Detached::Opened(fd.as_fd()),
@@ -92,12 +92,12 @@ impl Source {
             self.set(options.recursive, tree.as_fd(), true)?;
         }
         let kind = FileType::from_raw_mode(fstat(&tree).during(|| "ask what the bind source is")?.st_mode);
-        Ok((tree, if kind == FileType::Directory { Shape::Folder } else { Shape::File }))
+        Ok((tree, if kind == FileType::Directory { Shape::Directory } else { Shape::File }))
     }
 
-    /// As runc and crun: where any flag is named, `nosuid`, `nodev`, `noexec` and `nosymfollow` are as named and not as on the
-    /// host, so that a volume of a host whose file systems have them works as one of any other host. Not so `ro`, which only
-    /// `rw` clears; a locked flag is never cleared.
+    /// As runc and crun: where any flag is named, `nosuid`, `nodev`, `noexec` and `nosymfollow` are as named and not as
+    /// on the host, so that a volume of a host whose file systems have them works as one of any other host. Not so
+    /// `ro`, which only `rw` clears; a locked flag is never cleared.
     fn set_own(&self, named: MountAttributes, tree: BorrowedFd<'_>) -> Result<(), Error> {
         let all = MountAttributes { clear: named.clear | (NOT_INHERITED - named.set), ..named };
         if !self.locked && all.clear != named.clear {

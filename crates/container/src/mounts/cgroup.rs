@@ -1,5 +1,5 @@
-//! `/sys/fs/cgroup` in a container: the v2 tree, or on v1 and hybrid hosts a tmpfs with the container's own group of every
-//! v1 tree, as a container would see them on a host.
+//! `/sys/fs/cgroup` in a container: the v2 tree, or on v1 and hybrid hosts a tmpfs with the container's own group of
+//! every v1 tree, as a container would see them on a host.
 
 use std::ffi::CString;
 
@@ -143,7 +143,7 @@ impl V1Mount {
     pub(crate) fn attach(&self, tmpfs: BorrowedFd<'_>) -> Result<(), Error> {
         for (name, tree) in &self.trees {
             mkdirat(tmpfs, name.as_str(), Mode::from_raw_mode(0o755))
-                .during(|| format!("create the folder of cgroup tree {name}"))?;
+                .during(|| format!("create the directory of cgroup tree {name}"))?;
             move_mount(tree, c"", tmpfs, name.as_str(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
                 .during(|| format!("attach the cgroup tree {name}"))?;
             for controller in name.split(',').filter(|controller| controller != name) {

@@ -12,16 +12,16 @@ use rustix::{
 /// Deepest tree that is copied.
 const DEPTH_MAX: usize = 64;
 
-const OPEN_FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const OPEN_FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// Copies the tree at folder `from` into folder `to`, which keeps its own mode.
+/// Copies the tree at directory `from` into directory `to`, which keeps its own mode.
 pub(crate) fn copy_tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
-    let from = openat(from, c".", OPEN_FOLDER, Mode::empty())?;
-    copy_folder(&from, to, DEPTH_MAX)
+    let from = openat(from, c".", OPEN_DIRECTORY, Mode::empty())?;
+    copy_directory(&from, to, DEPTH_MAX)
 }
 
-fn copy_folder(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> Result<(), Errno> {
+fn copy_directory(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> Result<(), Errno> {
     if depth == 0 {
         return Err(Errno::LOOP);
     }
@@ -36,10 +36,10 @@ fn copy_folder(from: &OwnedFd, to: BorrowedFd<'_>, depth: usize) -> Result<(), E
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
-                let from = openat(from, name, OPEN_FOLDER, Mode::empty())?;
+                let from = openat(from, name, OPEN_DIRECTORY, Mode::empty())?;
                 mkdirat(to, name, Mode::RWXU)?;
-                let to = openat(to, name, OPEN_FOLDER, Mode::empty())?;
-                copy_folder(&from, to.as_fd(), depth - 1)?;
+                let to = openat(to, name, OPEN_DIRECTORY, Mode::empty())?;
+                copy_directory(&from, to.as_fd(), depth - 1)?;
                 own(&to, &stat, mode)?;
             }
             FileType::RegularFile => {
@@ -68,9 +68,9 @@ fn own(file: &OwnedFd, stat: &Stat, mode: Mode) -> Result<(), Errno> {
     fchmod(file, mode)
 }
 
-fn own_at(folder: BorrowedFd<'_>, name: &std::ffi::CStr, stat: &Stat) -> Result<(), Errno> {
+fn own_at(directory: BorrowedFd<'_>, name: &std::ffi::CStr, stat: &Stat) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    chownat(directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn copy_data(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {

@@ -63,8 +63,9 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Whether it is made of directories or a device of the host: its source or an option is a path there. `//server/share` is
-    /// none, and what is of a namespace (proc, …) or of memory has no such path whatever its source is.
+    /// Whether it is made of directories or a device of the host: its source or an option is a path there.
+    /// `//server/share` is none, and what is of a namespace (proc, …) or of memory has no such path whatever its source
+    /// is.
     pub(crate) fn is_of_host(&self, options: &Options) -> bool {
         let kind = self.kind.to_str().unwrap_or_default();
         if known_options(kind).is_some() {
@@ -83,8 +84,8 @@ impl FileSystem {
         self.make_new(options, true)
     }
 
-    /// Engines say `gid=5` of a devpts, a group that a small user namespace does not have: then without. The kernel says so
-    /// at the option or, before devpts took options one by one (as in Linux 6.1), at the creation.
+    /// Engines say `gid=5` of a devpts, a group that a small user namespace does not have: then without. The kernel
+    /// says so at the option or, before devpts took options one by one (as in Linux 6.1), at the creation.
     fn make_new(&self, options: &Options, tty_group: bool) -> Result<OwnedFd, Error> {
         let context = match (fsopen(self.kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC), self.hosts_place()) {
             (Err(Errno::PERM), Some(place)) => return self.bind_hosts(place, options),
@@ -140,8 +141,8 @@ impl FileSystem {
         options.data.iter().any(|(key, value)| value.as_ref().is_some_and(|value| self.is_tty_group(key, value)))
     }
 
-    /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the queues): a
-    /// user namespace that does not own that may not make one.
+    /// Where the host has a file system that shows a namespace (sysfs the network, proc the processes, mqueue the
+    /// queues): a user namespace that does not own that may not make one.
     fn hosts_place(&self) -> Option<&'static CStr> {
         match self.kind.to_bytes() {
             b"sysfs" => Some(c"/sys"),

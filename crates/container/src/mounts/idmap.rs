@@ -1,7 +1,8 @@
-//! `mounts[].uidMappings`, `gidMappings` and the options `idmap` and `ridmap`: bind mounts that show their files' owners
-//! through a map. Linux 5.12.
+//! `mounts[].uidMappings`, `gidMappings` and the options `idmap` and `ridmap`: bind mounts that show their files'
+//! owners through a map. Linux 5.12.
 //!
-//! The kernel takes the map from a user namespace. One is made for each different pair of maps, and nobody is ever in it.
+//! The kernel takes the map from a user namespace. One is made for each different pair of maps, and nobody is ever in
+//! it.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -101,8 +102,8 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// What kind the file system is that this is on. A process of its own asks, for a moment: a server in a container (FUSE) may
-/// never answer.
+/// What kind the file system is that this is on. A process of its own asks, for a moment: a server in a container
+/// (FUSE) may never answer.
 fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
     let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let (answer, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
@@ -124,8 +125,8 @@ fn file_system(tree: BorrowedFd<'_>) -> Option<String> {
     name.map(|name| format!("file system {name:?}"))
 }
 
-/// By its number, for one whose mounts the caller does not see: a monitor has three mounts of its own. What has no mapping on
-/// any kernel comes first, then what has none on older ones (statfs(2), include/uapi/linux/magic.h).
+/// By its number, for one whose mounts the caller does not see: a monitor has three mounts of its own. What has no
+/// mapping on any kernel comes first, then what has none on older ones (statfs(2), include/uapi/linux/magic.h).
 fn by_magic(tree: BorrowedFd<'_>) -> Option<&'static str> {
     const KINDS: [(u32, &str); 22] = [
         (0x9fa0, "proc"),

@@ -1,6 +1,6 @@
-//! File systems with an option that fsconfig(2) does not take: its strings end at 255 bytes, and the list of an overlay's lower
-//! directories is easily longer. mount(2) takes a page of options, but attaches what it makes: so a process of its own does
-//! it, in a mount namespace that nobody sees, and hands over a detached clone.
+//! File systems with an option that fsconfig(2) does not take: its strings end at 255 bytes, and the list of an
+//! overlay's lower directories is easily longer. mount(2) takes a page of options, but attaches what it makes: so a
+//! process of its own does it, in a mount namespace that nobody sees, and hands over a detached clone.
 
 use std::{ffi::CString, mem::MaybeUninit};
 

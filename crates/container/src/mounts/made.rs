@@ -43,8 +43,8 @@ pub(crate) struct Made<'a> {
     pub(super) v1: Option<V1Mount>,
 }
 
-/// As many places of mounts stay open until the child closes everything at once; each further one is closed, so that the limit
-/// of open files bounds the mounts only and not their places.
+/// As many places of mounts stay open until the child closes everything at once; each further one is closed, so that
+/// the limit of open files bounds the mounts only and not their places.
 const PLACES_LEFT_OPEN: usize = 64;
 
 /// Attaches each at its destination inside `root`.
@@ -80,7 +80,7 @@ impl Made<'_> {
     fn destination(&self, root: BorrowedFd<'_>, tree: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let path = self.mount.destination.as_c_str();
         match &self.mount.kind {
-            Kind::New(fs) if [c"proc", c"sysfs"].contains(&fs.kind.as_c_str()) => plain_folder(root, path),
+            Kind::New(fs) if [c"proc", c"sysfs"].contains(&fs.kind.as_c_str()) => plain_directory(root, path),
             Kind::New(fs) if fs.kind.as_c_str() == c"tmpfs" && !self.mount.options.has_data("mode") => {
                 match destination::find(root, path) {
                     Ok(covered) => take_mode(tree, covered.as_fd()).map(|()| covered),
@@ -116,16 +116,16 @@ impl Made<'_> {
         let is_directory =
             fstat(destination).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
         match (self.shape, is_directory) {
-            (Shape::Folder, false) => "attach a directory where the container has a file".to_owned(),
+            (Shape::Directory, false) => "attach a directory where the container has a file".to_owned(),
             (Shape::File, true) => "attach a file where the container has a directory".to_owned(),
             _ => "attach".to_owned(),
         }
     }
 }
 
-/// The place of proc and sysfs: a directory reached without any symlink, or an image could move them away and show its own
-/// files in their place, for others to trust (CVE-2019-19921).
-fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
+/// The place of proc and sysfs: a directory reached without any symlink, or an image could move them away and show its
+/// own files in their place, for others to trust (CVE-2019-19921).
+fn plain_directory(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(root, path, flags, Mode::empty(), resolve) {
@@ -137,7 +137,7 @@ fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
                 let made = mkdirat(root, name, Mode::from_raw_mode(0o755));
                 made.during(|| format!("create {path:?} in the container"))?;
             } else {
-                destination::find_or_make(root, path, Shape::Folder)?;
+                destination::find_or_make(root, path, Shape::Directory)?;
             }
             openat2(root, path, flags, Mode::empty(), resolve)
         }
@@ -146,7 +146,8 @@ fn plain_folder(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Error> {
     .during(|| format!("open {path:?} in the container, which must be a directory and not a symlink"))
 }
 
-/// A tmpfs without `mode=` has the mode of the directory that it covers, as with runc and crun; the kernel's 1777 where none is.
+/// A tmpfs without `mode=` has the mode of the directory that it covers, as with runc and crun; the kernel's 1777 where
+/// none is.
 fn take_mode(tree: BorrowedFd<'_>, covered: BorrowedFd<'_>) -> Result<(), Error> {
     let mode = fstat(covered).during(|| "read the mode of the directory that the tmpfs covers")?.st_mode;
     chmodat(tree, c".", Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())

@@ -1,5 +1,6 @@
-//! Real containers on the real kernel, from a process that lives as the monitor does: one thread, in a mount namespace of
-//! its own with a tmpfs root, procfs and sysfs. Needs root and a static busybox. Arguments are parts of names to run.
+//! Real containers on the real kernel, from a process that lives as the monitor does: one thread, in a mount namespace
+//! of its own with a tmpfs root, procfs and sysfs. Needs root and a static busybox. Arguments are parts of names to
+//! run.
 
 mod bundle;
 mod cases;

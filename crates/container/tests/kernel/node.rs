@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) parent: GroupPath,
     busybox: Vec<u8>,
     next: Cell<u32>,
-    /// The host's folder that holds the one on `/disk`.
+    /// The host's directory that holds the one on `/disk`.
     host: OwnedFd,
     disk: String,
 }
@@ -43,9 +43,9 @@ impl Node {
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
         let busybox = busybox.expect("a static busybox (Debian: busybox-static)");
         let (host, disk) = (std::env::temp_dir(), format!("pinion-test-container-{}", std::process::id()));
-        fs::create_dir(host.join(&disk)).expect("a temporary folder");
+        fs::create_dir(host.join(&disk)).expect("a temporary directory");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let held = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary folder's parent");
+        let held = rustix::fs::open(&host, flags, Mode::empty()).expect("the temporary directory's parent");
         syscall::mount_namespace::unshare_mounts().expect("a new mount namespace (are you root?)");
         mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("private mounts");
         mount(c"tmpfs", c"/mnt", c"tmpfs", MountFlags::empty(), None).expect("a tmpfs root");
@@ -63,7 +63,8 @@ impl Node {
         Self { trees, parent, busybox, next: Cell::new(0), host: held, disk }
     }
 
-    /// A folder for file systems whose mounts may have id maps: the root's, which is a tmpfs (Linux 6.3), else the host's.
+    /// A directory for file systems whose mounts may have id maps: the root's, which is a tmpfs (Linux 6.3), else the
+    /// host's.
     pub(crate) fn mappable(&self) -> &'static str {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
@@ -78,10 +79,10 @@ impl Node {
             group.kill().expect("kill what was left");
             group.remove().expect("remove what was left");
         }
-        for entry in fs::read_dir("/disk").expect("the host's folder").flatten() {
+        for entry in fs::read_dir("/disk").expect("the host's directory").flatten() {
             fs::remove_dir_all(entry.path()).expect("what cases made on the host's file system");
         }
-        rustix::fs::unlinkat(&self.host, self.disk.as_str(), AtFlags::REMOVEDIR).expect("the temporary folder");
+        rustix::fs::unlinkat(&self.host, self.disk.as_str(), AtFlags::REMOVEDIR).expect("the temporary directory");
         pids
     }
 
@@ -91,11 +92,11 @@ impl Node {
         self.next.get()
     }
 
-    /// A folder with busybox and its applets.
+    /// A directory with busybox and its applets.
     pub(crate) fn image(&self) -> PathBuf {
         let root = PathBuf::from(format!("/image-{}", self.number()));
-        for folder in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
-            fs::create_dir_all(root.join(folder)).expect("folder of the image");
+        for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
+            fs::create_dir_all(root.join(directory)).expect("directory of the image");
         }
         fs::write(root.join("bin/busybox"), &self.busybox).expect("busybox");
         set_mode(&root.join("bin/busybox"), 0o755);

@@ -10,7 +10,8 @@ use crate::Failure;
 const MAX: usize = 4096;
 /// Most ranges in one map of ids: the kernel's own bound (user_namespaces(7)).
 const MAPPINGS_MAX: usize = 340;
-/// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r` before.
+/// What a bind mount can be told (runtime specification, "Linux mount options"); each also for all below, with an `r`
+/// before.
 const OPTIONS: [&str; 17] = [
     "ro",
     "rw",

@@ -6,8 +6,8 @@ use crate::Failure;
 
 const AT: &str = "config.linux.security_context";
 
-/// The security context of a container. One that is missing altogether hides what containers must not see by default; in
-/// one that is there, empty lists say that nothing is hidden (`procMount: Unmasked`).
+/// The security context of a container. One that is missing altogether hides what containers must not see by default;
+/// in one that is there, empty lists say that nothing is hidden (`procMount: Unmasked`).
 pub(super) fn security(message: Option<v1::LinuxContainerSecurityContext>) -> Result<Security, Failure> {
     let missing = message.is_none();
     let message = message.unwrap_or_default();
@@ -74,8 +74,8 @@ fn user(message: &v1::LinuxContainerSecurityContext) -> Result<UserChoice, Failu
     }
 }
 
-/// The field, else its deprecated forerunner, else no filter, as the CRI has it (kubelet asks for `RuntimeDefault` where it
-/// wants it); nothing at all for a privileged container.
+/// The field, else its deprecated forerunner, else no filter, as the CRI has it (kubelet asks for `RuntimeDefault`
+/// where it wants it); nothing at all for a privileged container.
 fn seccomp(message: &v1::LinuxContainerSecurityContext) -> Result<SeccompChoice, Failure> {
     if message.privileged {
         return Ok(SeccompChoice::Unconfined);

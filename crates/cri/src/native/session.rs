@@ -42,8 +42,8 @@ pub(super) fn size(size: proto::TerminalSize) -> (u16, u16) {
     (clamp(size.width), clamp(size.height))
 }
 
-/// Carries a session until it ended or the client left; dropping it then ends a command, not a container. `client` is dropped
-/// when the client read all of it, or left.
+/// Carries a session until it ended or the client left; dropping it then ends a command, not a container. `client` is
+/// dropped when the client read all of it, or left.
 pub(super) fn run(
     session: Session,
     input: Streaming<proto::SessionInput>,

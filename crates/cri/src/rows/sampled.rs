@@ -1,8 +1,8 @@
 //! Rows that are made of samples, encoded when there are new ones.
 //!
-//! A pod has some fifty metrics, ten kilobytes; a thousand pods ten megabytes, which take longer to encode than an answer may
-//! take. So while somebody asks for a list, a task makes it anew after each round of samples, and an answer copies. Small
-//! nodes have no rounds: there whoever asks encodes what was measured for it, within a millisecond.
+//! A pod has some fifty metrics, ten kilobytes; a thousand pods ten megabytes, which take longer to encode than an
+//! answer may take. So while somebody asks for a list, a task makes it anew after each round of samples, and an answer
+//! copies. Small nodes have no rounds: there whoever asks encodes what was measured for it, within a millisecond.
 
 use std::{
     sync::{
@@ -153,7 +153,8 @@ impl Sampled {
         all.iter().map(&mut row).collect()
     }
 
-    /// Has [`Self::filesystem`] be fresh, where its disk answers: one that does not holds one thread, and nobody for long.
+    /// Has [`Self::filesystem`] be fresh, where its disk answers: one that does not holds one thread, and nobody for
+    /// long.
     async fn ask_filesystem(&self, state: &State) {
         let last = Arc::clone(&self.filesystem);
         if last.is_fresh() {

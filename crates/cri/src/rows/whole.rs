@@ -1,7 +1,7 @@
 //! Lists of everything, kept as long as they are the same.
 //!
-//! A kubelet asks for all pods and all containers, without a filter, and several of its parts ask at once. On a node of a
-//! thousand pods to look through them takes milliseconds, and to see that nothing changed takes one comparison.
+//! A kubelet asks for all pods and all containers, without a filter, and several of its parts ask at once. On a node of
+//! a thousand pods to look through them takes milliseconds, and to see that nothing changed takes one comparison.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -10,7 +10,8 @@ use crate::{
     status::{container_status, sandbox_status, time},
 };
 
-/// What happens to pods and containers from now on. It ends with its client; one that is too slow is told so and lists anew.
+/// What happens to pods and containers from now on. It ends with its client; one that is too slow is told so and lists
+/// anew.
 pub(super) async fn answer(state: Shared, _: v1::GetEventsRequest) -> Outcome<Streamed<v1::ContainerEventResponse>> {
     let events = state.engine.events();
     Ok(Box::pin(stream::unfold(Some((events, state)), |open| async {

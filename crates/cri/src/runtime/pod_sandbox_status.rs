@@ -8,8 +8,9 @@ use crate::{
     status::{container_status, sandbox_info, sandbox_status},
 };
 
-/// No time: kubelet then asks `ContainerStatus` of each container. With one, and its gate `EventedPLEG`, it takes the statuses
-/// beside it instead; but (1.37) it does not see by them that a pod's init containers are done, and starts them again.
+/// No time: kubelet then asks `ContainerStatus` of each container. With one, and its gate `EventedPLEG`, it takes the
+/// statuses beside it instead; but (1.37) it does not see by them that a pod's init containers are done, and starts
+/// them again.
 const NOT_INSTEAD: i64 = 0;
 
 /// One pod, with its containers; `verbose` adds all that is known.

@@ -46,8 +46,8 @@ impl SandboxFilter {
     }
 
     pub(crate) fn fits(&self, pod: &SandboxGlance<'_>) -> bool {
-        // One that is only just being made has no id that anybody could know: its maker, who asks again, joins. Shown as
-        // not ready, it would make a kubelet give it up and ask for the next attempt.
+        // One that is only just being made has no id that anybody could know: its maker, who asks again, joins. Shown
+        // as not ready, it would make a kubelet give it up and ask for the next attempt.
         (!pod.making || !self.id.is_empty())
             && self.state.is_none_or(|state| state == sandbox::state(pod.state) as i32)
             && self.names(pod.id, &pod.config.labels)

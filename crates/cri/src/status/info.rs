@@ -1,5 +1,5 @@
-//! The `info` of verbose answers: one JSON text under the key `info`, with the names that containerd's has, so that what
-//! people have written around `crictl inspect` goes on working.
+//! The `info` of verbose answers: one JSON text under the key `info`, with the names that containerd's has, so that
+//! what people have written around `crictl inspect` goes on working.
 
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use pod::{ContainerStats, Counters, Pressure, SandboxStats, Stalls, Stats, Usage
 
 use super::{container, sandbox, time};
 
-/// `ContainerStats`; `root` is the folder of the writable layers.
+/// `ContainerStats`; `root` is the directory of the writable layers.
 pub(crate) fn of_container(stats: &ContainerStats, root: &str) -> v1::ContainerStats {
     v1::ContainerStats { attributes: Some(attributes_of_container(stats)), ..usage_of_container(stats, root) }
 }
@@ -87,8 +87,8 @@ fn memory(at: i64, stats: &Stats) -> v1::MemoryUsage {
     }
 }
 
-/// What is left below a limit; 0 without one, as containerd and CRI-O report it. Clients take an absent value for one that
-/// could not be measured.
+/// What is left below a limit; 0 without one, as containerd and CRI-O report it. Clients take an absent value for one
+/// that could not be measured.
 fn below(limit: Option<u64>, used: u64) -> u64 {
     limit.map_or(0, |limit| limit.saturating_sub(used))
 }
@@ -130,7 +130,7 @@ fn network(at: i64, interfaces: &[Counters]) -> Option<v1::NetworkUsage> {
     })
 }
 
-/// What lies under one folder.
+/// What lies under one directory.
 pub(crate) fn filesystem(at: i64, root: &str, usage: Usage) -> v1::FilesystemUsage {
     v1::FilesystemUsage {
         timestamp: at,

@@ -25,8 +25,8 @@ pub struct Imported {
 }
 
 impl Store {
-    /// Takes in every image of a docker archive or an OCI layout in a tar, plain, gzip or zstd. An image without a name gets
-    /// none: it is known by its id.
+    /// Takes in every image of a docker archive or an OCI layout in a tar, plain, gzip or zstd. An image without a name
+    /// gets none: it is known by its id.
     ///
     /// # Errors
     /// The archive is neither, or damaged, or has nothing for this machine. Nothing is left of it then.
@@ -44,18 +44,18 @@ impl Store {
         images.map_err(|error| error.during("import archive"))
     }
 
-    /// As [`Store::import`], from an OCI layout that is a folder.
+    /// As [`Store::import`], from an OCI layout that is a directory.
     ///
     /// # Errors
     /// As [`Store::import`].
-    pub async fn import_folder(&self, folder: &Path) -> Result<Vec<Imported>, Error> {
-        let (store, dir) = (self.inner.clone(), folder.to_owned());
-        let received = self.inner.disk.run_long(move || Received::from_folder(&store, &dir)).await;
+    pub async fn import_directory(&self, directory: &Path) -> Result<Vec<Imported>, Error> {
+        let (store, dir) = (self.inner.clone(), directory.to_owned());
+        let received = self.inner.disk.run_long(move || Received::from_directory(&store, &dir)).await;
         let images = match received {
             Ok(received) => self.inner.clone().take_in(received).await,
             Err(error) => Err(error),
         };
-        images.map_err(|error| error.during(format!("import OCI layout {}", folder.display())))
+        images.map_err(|error| error.during(format!("import OCI layout {}", directory.display())))
     }
 }
 

@@ -84,8 +84,8 @@ impl Received {
         Ok(all)
     }
 
-    /// Takes the files of an OCI layout's folder.
-    pub(super) fn from_folder(store: &Inner, dir: &Path) -> Result<Self, Error> {
+    /// Takes the files of an OCI layout's directory.
+    pub(super) fn from_directory(store: &Inner, dir: &Path) -> Result<Self, Error> {
         let mut all = Self::new(store);
         let mut take = |name: String| {
             let path = dir.join(&name);
@@ -155,8 +155,8 @@ impl Received {
                 return Ok(part);
             }
             let Some(target) = self.links.get(&at) else { break };
-            let folder = &at[..at.iter().rposition(|b| *b == b'/').unwrap_or(0)];
-            at = unpack::normalize(&[folder, b"/", target].concat())?;
+            let directory = &at[..at.iter().rposition(|b| *b == b'/').unwrap_or(0)];
+            at = unpack::normalize(&[directory, b"/", target].concat())?;
         }
         Err(Error::not_found(format!("the archive has no file {name:?}")))
     }

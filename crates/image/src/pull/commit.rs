@@ -1,8 +1,8 @@
 //! An image becomes visible: whole, on disk, with all of its layers, in one step.
 //!
-//! The order is: the bytes of layers, blobs and records (one `syncfs`, however many layers there are), their names (an fsync
-//! of each directory), the index (one transaction), the answer. So what has its name in `layers/` or among the records is
-//! whole, also without the index.
+//! The order is: the bytes of layers, blobs and records (one `syncfs`, however many layers there are), their names (an
+//! fsync of each directory), the index (one transaction), the answer. So what has its name in `layers/` or among the
+//! records is whole, also without the index.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::layer::{Folder, Ready, Scratch, open_folder};
+use super::layer::{Directory, Ready, Scratch, open_directory};
 use crate::{
     Digest, Error, Image, durable,
     error::at,
@@ -30,10 +30,10 @@ use crate::{
 pub(crate) type Layered = (Digest, Ready);
 
 impl Inner {
-    /// Finishes an unpacked layer. Folders that its archive only implies get the attributes that they have below, because
-    /// overlayfs shows those of the upper one. `lower` is lowest first.
-    pub(super) fn settle(&self, scratch: Scratch, unpacked: &Unpacked, lower: &[Layered]) -> Result<Folder, Error> {
-        let root = open_folder(&scratch.0)?;
+    /// Finishes an unpacked layer. Directories that its archive only implies get the attributes that they have below,
+    /// because overlayfs shows those of the upper one. `lower` is lowest first.
+    pub(super) fn settle(&self, scratch: Scratch, unpacked: &Unpacked, lower: &[Layered]) -> Result<Directory, Error> {
+        let root = open_directory(&scratch.0)?;
         let below: Result<Vec<OwnedFd>, Error> =
             lower.iter().rev().map(|(chain, ready)| self.open_layer(chain, ready)).collect();
         let below = below?;
@@ -55,17 +55,17 @@ impl Inner {
             digest: Some(digest),
             damaged: false,
         };
-        Ok(Folder { scratch, record })
+        Ok(Directory { scratch, record })
     }
 
     /// Another pull may have made it visible meanwhile.
     fn open_layer(&self, chain: &Digest, ready: &Ready) -> Result<OwnedFd, Error> {
         match ready {
             // It is renamed back if listing it fails.
-            Ready::Unpacked(folder) => open_folder(&folder.scratch.0)
-                .or_else(|_| open_folder(&self.layer_path(chain)))
-                .or_else(|_| open_folder(&folder.scratch.0)),
-            Ready::Listed => open_folder(&self.layer_path(chain)),
+            Ready::Unpacked(directory) => open_directory(&directory.scratch.0)
+                .or_else(|_| open_directory(&self.layer_path(chain)))
+                .or_else(|_| open_directory(&directory.scratch.0)),
+            Ready::Listed => open_directory(&self.layer_path(chain)),
         }
     }
 
@@ -148,8 +148,8 @@ impl Inner {
         state.image(&id).ok_or_else(|| Error::system("the image vanished"))
     }
 
-    /// Puts on disk: the names of new layers, then the records of all of it. The image that has a name comes before the one
-    /// that loses it, so that it is never lost.
+    /// Puts on disk: the names of new layers, then the records of all of it. The image that has a name comes before the
+    /// one that loses it, so that it is never lost.
     fn write_records(
         &self,
         record: &ImageRecord,
@@ -189,23 +189,23 @@ impl Inner {
         }
     }
 
-    /// Renames unpacked layers to their places, and adds each to `new`, also those before an error. The caller holds the
-    /// writer's lock.
+    /// Renames unpacked layers to their places, and adds each to `new`, also those before an error. The caller holds
+    /// the writer's lock.
     fn name_layers(&self, layers: &[Layered], new: &mut Vec<(Digest, LayerRecord)>) -> Result<(), Error> {
         for (chain, ready) in layers {
-            let Ready::Unpacked(folder) = ready else { continue };
+            let Ready::Unpacked(directory) = ready else { continue };
             let damaged = self.state.lock().layers.get(chain).map(|layer| layer.damaged);
             match damaged {
                 Some(false) => continue,
-                Some(true) => self.supersede(chain, &folder.scratch.0, &folder.record)?,
+                Some(true) => self.supersede(chain, &directory.scratch.0, &directory.record)?,
                 None => {
                     let path = self.layer_path(chain);
                     self.make_room(chain, &path)?;
-                    fs::rename(&folder.scratch.0, &path).map_err(at("rename to", &path))?;
+                    fs::rename(&directory.scratch.0, &path).map_err(at("rename to", &path))?;
                     hooks::reached("layer renamed");
                 }
             }
-            new.push((chain.clone(), folder.record.clone()));
+            new.push((chain.clone(), directory.record.clone()));
         }
         Ok(())
     }
@@ -214,12 +214,12 @@ impl Inner {
     /// one removes it. The caller holds the writer's lock.
     fn withdraw_layers(&self, layers: &[Layered], new: &[(Digest, LayerRecord)]) {
         for (chain, ready) in layers {
-            let Ready::Unpacked(folder) = ready else { continue };
+            let Ready::Unpacked(directory) = ready else { continue };
             if !new.iter().any(|(renamed, _)| renamed == chain) {
                 continue;
             }
             let path = self.layer_path(chain);
-            if fs::rename(&path, &folder.scratch.0).is_err()
+            if fs::rename(&path, &directory.scratch.0).is_err()
                 && let Err(error) = self.trash.take(&path)
             {
                 tracing::warn!("layer {chain}: it could not be listed, and removing it failed: {error}");
@@ -247,7 +247,7 @@ fn open_at(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat2(root, if path.is_empty() { b"." } else { path }, flags, Mode::empty(), resolve)
 }
 
-/// What a layer says of a path: nothing (`None`), that it is no folder (`Some(None)`), or its attributes.
+/// What a layer says of a path: nothing (`None`), that it is no directory (`Some(None)`), or its attributes.
 fn attributes(layer: &OwnedFd, path: &[u8]) -> Option<Option<Attributes>> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

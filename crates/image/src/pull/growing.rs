@@ -1,4 +1,5 @@
-//! A file that is read while it is still written: a layer is unpacked as it arrives, and neither side holds up the other.
+//! A file that is read while it is still written: a layer is unpacked as it arrives, and neither side holds up the
+//! other.
 
 use std::{
     fs::File,
@@ -29,7 +30,8 @@ struct Progress {
 
 type Both = Arc<(Mutex<Progress>, Condvar)>;
 
-/// The writer's word to the reader. Dropped without [`Writer::end`], it tells the reader that the download was given up.
+/// The writer's word to the reader. Dropped without [`Writer::end`], it tells the reader that the download was given
+/// up.
 pub(crate) struct Writer(Both);
 
 /// Reads what is there, waits for more. A reader that spends most of its time waiting fails when its turn to unpack is

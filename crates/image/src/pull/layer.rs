@@ -48,7 +48,7 @@ impl Source {
     }
 }
 
-/// A file or folder on its way in; removed unless it was renamed.
+/// A file or directory on its way in; removed unless it was renamed.
 /// With the failed syncs counted before its first byte was written.
 pub(super) struct Scratch(pub(super) PathBuf, Arc<Trash>, u64);
 
@@ -60,7 +60,7 @@ impl Drop for Scratch {
 }
 
 /// An unpacked layer that is not visible yet: no one's but its pulls'.
-pub(crate) struct Folder {
+pub(crate) struct Directory {
     pub(super) scratch: Scratch,
     pub(super) record: LayerRecord,
 }
@@ -71,7 +71,7 @@ pub(crate) enum Ready {
     /// Was visible before.
     Listed,
     /// Whole, but perhaps not on disk.
-    Unpacked(Arc<Folder>),
+    Unpacked(Arc<Directory>),
 }
 
 impl Ready {
@@ -79,7 +79,7 @@ impl Ready {
     pub(super) fn errors(&self) -> Option<u64> {
         match self {
             Self::Listed => None,
-            Self::Unpacked(folder) => Some(folder.scratch.2),
+            Self::Unpacked(directory) => Some(directory.scratch.2),
         }
     }
 }
@@ -230,8 +230,9 @@ impl Inner {
         self.unpack_from(self.disk.run(open).await?, wanted, cancel).await
     }
 
-    /// Unpacks into a new directory, and compares the digest with what the configuration says. Where the layer is here and
-    /// only its blob is not, the comparison is all: a blob that is not the layer's must not get into the image's record.
+    /// Unpacks into a new directory, and compares the digest with what the configuration says. Where the layer is here
+    /// and only its blob is not, the comparison is all: a blob that is not the layer's must not get into the image's
+    /// record.
     async fn unpack_from(
         &self,
         source: impl std::io::Read + Send + 'static,
@@ -247,10 +248,10 @@ impl Inner {
                 return is_same(&unpack::diff_id(source, limits, &cancel)?, &diff_id).map(|()| None);
             }
             fs::DirBuilder::new().mode(0o700).create(&path).map_err(at("create", &path))?;
-            let folder = Scratch(path, trash, errors);
-            let root = open_folder(&folder.0)?;
+            let directory = Scratch(path, trash, errors);
+            let root = open_directory(&directory.0)?;
             let unpacked = unpack(source, root, limits, &cancel).map_err(|error| error.during("unpack"))?;
-            is_same(&unpacked.diff_id, &diff_id).map(|()| Some((folder, unpacked)))
+            is_same(&unpacked.diff_id, &diff_id).map(|()| Some((directory, unpacked)))
         });
         let unpacked = unpacking.instrument(debug_span!("unpack")).await;
         if unpacked.is_ok() {
@@ -269,7 +270,7 @@ fn is_same(got: &Digest, wanted: &Digest) -> Result<(), Error> {
     }
 }
 
-pub(super) fn open_folder(path: &Path) -> Result<rustix::fd::OwnedFd, Error> {
+pub(super) fn open_directory(path: &Path) -> Result<rustix::fd::OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(at("open", path))
 }

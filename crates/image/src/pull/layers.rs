@@ -17,8 +17,8 @@ use crate::{
     store::Inner,
 };
 
-/// What a layer is joined by: where it comes from, and a digest of all that is claimed of it and of the layers below (chain
-/// id, blob, size). An image that claims what is not so of another image's layer is on its own with that.
+/// What a layer is joined by: where it comes from, and a digest of all that is claimed of it and of the layers below
+/// (chain id, blob, size). An image that claims what is not so of another image's layer is on its own with that.
 pub(crate) type LayerKey = (String, Digest);
 
 /// Layers that an image waits for, lowest first.
@@ -29,8 +29,8 @@ struct Landings {
 }
 
 impl Inner {
-    /// All layers, lowest first, at once. None is visible before [`Inner::list_image`]. After a failure nothing still runs
-    /// that no other pull waits for.
+    /// All layers, lowest first, at once. None is visible before [`Inner::list_image`]. After a failure nothing still
+    /// runs that no other pull waits for.
     pub(crate) async fn bring_layers(
         self: &Arc<Self>,
         layers: &[LayerRef],

@@ -56,9 +56,10 @@ impl Default for Pulls {
 }
 
 impl Store {
-    /// Resolves, downloads, verifies, unpacks. Pulls of one image at the same time join, and so do pulls of one layer from
-    /// one registry. A pull whose last caller hung up waits for that caller's retry for [`crate::Transfers::grace`], and
-    /// is cancelled then. An image that is here is returned only after the registry confirmed that the caller may pull it.
+    /// Resolves, downloads, verifies, unpacks. Pulls of one image at the same time join, and so do pulls of one layer
+    /// from one registry. A pull whose last caller hung up waits for that caller's retry for
+    /// [`crate::Transfers::grace`], and is cancelled then. An image that is here is returned only after the registry
+    /// confirmed that the caller may pull it.
     ///
     /// # Errors
     /// See [`crate::ErrorKind`]; the message names the image, the registry or layer, and the way out. What was fetched

@@ -1,11 +1,11 @@
 //! Putting a whole file system's data on disk, once for all who wait for it.
 //!
-//! One `syncfs` for a layer of ten thousand files costs little more than the writing itself; an fsync of each file costs a
-//! journal commit each. Layers that end at the same time share one.
+//! One `syncfs` for a layer of ten thousand files costs little more than the writing itself; an fsync of each file
+//! costs a journal commit each. Layers that end at the same time share one.
 //!
 //! The kernel reports an I/O error once per open file description, and only to those that were opened before it: the
-//! descriptor is the same for the life of the store. A caller that wrote before an error that another one's sync reported must
-//! fail, too: see [`Sync::errors`].
+//! descriptor is the same for the life of the store. A caller that wrote before an error that another one's sync
+//! reported must fail, too: see [`Sync::errors`].
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,5 @@
-//! Authentication: Basic, and Bearer tokens (distribution specification, "token authentication"; OAuth2 for refresh tokens).
+//! Authentication: Basic, and Bearer tokens (distribution specification, "token authentication"; OAuth2 for refresh
+//! tokens).
 
 use base64::Engine;
 use reqwest::{Client, StatusCode, Url};

@@ -41,8 +41,8 @@ pub(crate) struct BlobStream<'a> {
     errors: Vec<Error>,
 }
 
-/// How much came in how much time of waiting. Time in which nobody waits for the network, because the disk is slow, does
-/// not count.
+/// How much came in how much time of waiting. Time in which nobody waits for the network, because the disk is slow,
+/// does not count.
 struct Rate {
     window: Duration,
     /// Least bytes in one window.

@@ -32,7 +32,7 @@ impl Endpoint {
         Self { base, mirror_of, client, headers, pulls: true, resolves: true, credentials }
     }
 
-    /// `host` or `host:port`, as a folder of settings is named.
+    /// `host` or `host:port`, as a directory of settings is named.
     pub(super) fn authority(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

@@ -1,4 +1,5 @@
-//! Settings of registry hosts in containerd's layout: `<config_dir>/<host>/hosts.toml`, or Docker's certificates beside it.
+//! Settings of registry hosts in containerd's layout: `<config_dir>/<host>/hosts.toml`, or Docker's certificates beside
+//! it.
 //!
 //! ```toml
 //! server = "https://registry-1.docker.io"     # asked last
@@ -13,8 +14,8 @@
 //!     x-tenant = "nodes"
 //! ```
 //!
-//! The folder of a host with a port is `host:port` or `host_port_`; `_default` is for hosts that have none. Every file is
-//! bounded, and what is wrong is named with its file and key: a pull from that host fails until it is mended.
+//! The directory of a host with a port is `host:port` or `host_port_`; `_default` is for hosts that have none. Every
+//! file is bounded, and what is wrong is named with its file and key: a pull from that host fails until it is mended.
 
 use std::{
     fs, io,
@@ -65,19 +66,19 @@ impl Host {
     }
 }
 
-/// The folder for a host; `None`: there is none, not even the default one.
-pub(crate) fn folder(config_dir: &Path, host: &str, with_default: bool) -> Option<PathBuf> {
+/// The directory for a host; `None`: there is none, not even the default one.
+pub(crate) fn directory(config_dir: &Path, host: &str, with_default: bool) -> Option<PathBuf> {
     let spelled = host.rsplit_once(':').map(|(name, port)| format!("{name}_{port}_"));
     let names = spelled.into_iter().chain([host.to_owned()]).chain(with_default.then(|| "_default".to_owned()));
-    names.filter(|name| !name.starts_with('.')).map(|name| config_dir.join(name)).find(|folder| folder.is_dir())
+    names.filter(|name| !name.starts_with('.')).map(|name| config_dir.join(name)).find(|directory| directory.is_dir())
 }
 
-/// What a folder says of a host, in the order to ask.
-pub(crate) fn read(folder: &Path, host: &str) -> Result<Vec<Host>, Error> {
-    let path = folder.join("hosts.toml");
+/// What a directory says of a host, in the order to ask.
+pub(crate) fn read(directory: &Path, host: &str) -> Result<Vec<Host>, Error> {
+    let path = directory.join("hosts.toml");
     match text(&path) {
-        Ok(text) => File { path: &path, folder, text: &text }.hosts(host),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![certificates(folder, host)?]),
+        Ok(text) => File { path: &path, directory, text: &text }.hosts(host),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![certificates(directory, host)?]),
         Err(error) => Err(Error::invalid(format!("read {}: {error}", path.display()))),
     }
 }
@@ -96,9 +97,10 @@ fn text(path: &Path) -> io::Result<String> {
 }
 
 /// Docker's layout: `*.crt` are authorities, `*.cert` with `*.key` are ours.
-fn certificates(folder: &Path, host: &str) -> Result<Host, Error> {
-    let wrong = |why: &dyn std::fmt::Display| Error::invalid(format!("registry folder {}: {why}", folder.display()));
-    let entries = fs::read_dir(folder).map_err(|e| wrong(&e))?.take(4 * ENTRIES_MAX);
+fn certificates(directory: &Path, host: &str) -> Result<Host, Error> {
+    let wrong =
+        |why: &dyn std::fmt::Display| Error::invalid(format!("registry directory {}: {why}", directory.display()));
+    let entries = fs::read_dir(directory).map_err(|e| wrong(&e))?.take(4 * ENTRIES_MAX);
     let mut names: Vec<PathBuf> =
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(|e| wrong(&e))?;
     names.sort();
@@ -122,7 +124,7 @@ fn certificates(folder: &Path, host: &str) -> Result<Host, Error> {
 /// A `hosts.toml` that is being read.
 struct File<'a> {
     path: &'a Path,
-    folder: &'a Path,
+    directory: &'a Path,
     text: &'a str,
 }
 
@@ -209,13 +211,13 @@ impl File<'_> {
 
     /// A path, or several.
     fn paths(&self, item: &Item<'_>, key: &str) -> Result<Vec<PathBuf>, Error> {
-        Ok(self.strings(item, key)?.into_iter().map(|path| self.folder.join(path)).collect())
+        Ok(self.strings(item, key)?.into_iter().map(|path| self.directory.join(path)).collect())
     }
 
     /// `"a.pem"`, `["a.pem", "b.pem"]` or `[["a.cert", "a.key"], …]`.
     fn pairs(&self, item: &Item<'_>, key: &str) -> Result<Vec<(PathBuf, Option<PathBuf>)>, Error> {
         let DeValue::Array(items) = item.get_ref() else {
-            return Ok(vec![(self.folder.join(self.string(item, key)?), None)]);
+            return Ok(vec![(self.directory.join(self.string(item, key)?), None)]);
         };
         let pair = |item: &Item<'_>| {
             let paths = self.paths(item, key)?;

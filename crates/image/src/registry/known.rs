@@ -1,4 +1,4 @@
-//! The endpoints of hosts, as the configuration and its folders say; read again when one of their files changed.
+//! The endpoints of hosts, as the configuration and its directories say; read again when one of their files changed.
 
 use std::{
     collections::HashMap,
@@ -57,8 +57,8 @@ impl Clients {
         Ok(endpoints)
     }
 
-    /// What an endpoint is told about who asks: what the pull brought goes to the registry itself, never to its mirrors;
-    /// the rest is in the file of credentials.
+    /// What an endpoint is told about who asks: what the pull brought goes to the registry itself, never to its
+    /// mirrors; the rest is in the file of credentials.
     pub(super) fn credentials(
         &self,
         endpoint: &Endpoint,
@@ -89,15 +89,15 @@ impl Reading<'_> {
         let registries = &self.clients.registries;
         // A default is not for hosts that the configuration says something of.
         let with_default = !registries.mirrors.contains_key(host);
-        if let Some(found) = self.folder(host, with_default)? {
+        if let Some(found) = self.directory(host, with_default)? {
             let given = found.into_iter().filter(|given| given.pulls() || given.resolves());
             return given.map(|given| self.endpoint(&given, host)).collect();
         }
         let mut all = endpoints(registries, host)?;
         for endpoint in &mut all {
-            // How to speak to a host its folder says, whoever named it.
+            // How to speak to a host its directory says, whoever named it.
             let authority = if endpoint.mirror_of.is_some() { endpoint.authority() } else { host.to_owned() };
-            let of_host = self.folder(&authority, false)?.and_then(|mut hosts| hosts.pop());
+            let of_host = self.directory(&authority, false)?.and_then(|mut hosts| hosts.pop());
             if let Some(settings) = of_host.filter(|_| endpoint.base.scheme() == "https") {
                 endpoint.client = Some(Clients::own(&settings)?);
                 endpoint.headers = settings.headers;
@@ -106,14 +106,14 @@ impl Reading<'_> {
         Ok(all)
     }
 
-    /// What the folder of a host says; `None`: it has none.
-    fn folder(&mut self, host: &str, with_default: bool) -> Result<Option<Vec<Host>>, Error> {
+    /// What the directory of a host says; `None`: it has none.
+    fn directory(&mut self, host: &str, with_default: bool) -> Result<Option<Vec<Host>>, Error> {
         let Some(config_dir) = &self.clients.registries.config_dir else { return Ok(None) };
         self.look(config_dir.clone());
-        let Some(folder) = hosts::folder(config_dir, host, with_default) else { return Ok(None) };
-        self.look(folder.clone());
-        self.look(folder.join("hosts.toml"));
-        let found = hosts::read(&folder, host)?;
+        let Some(directory) = hosts::directory(config_dir, host, with_default) else { return Ok(None) };
+        self.look(directory.clone());
+        self.look(directory.join("hosts.toml"));
+        let found = hosts::read(&directory, host)?;
         for given in &found {
             given.ca.iter().for_each(|path| self.look(path.clone()));
             for (certificate, key) in &given.client {

@@ -83,7 +83,8 @@ impl Session {
         Err(summary(errors))
     }
 
-    /// The digest that a tag has now, if the first endpoint that answers tells it; costs no pull on registries that count.
+    /// The digest that a tag has now, if the first endpoint that answers tells it; costs no pull on registries that
+    /// count.
     pub(crate) async fn digest(&self, tag: &str) -> Option<Digest> {
         let path = format!("manifests/{tag}");
         for index in (0..self.endpoints.len()).filter(|index| self.endpoints[*index].resolves) {

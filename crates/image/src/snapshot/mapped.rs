@@ -1,13 +1,13 @@
 //! Layers as a user namespace's: their files show the owners that its map gives, and no file is changed.
 //!
-//! An overlay cannot be id-mapped, its layers can. The folder of all layers is cloned once as a detached mount, that is
-//! given the map, and each layer is opened below it and handed to overlayfs by its descriptor: one id-mapped mount for any
-//! number of layers, and none that anybody sees. Upper and work stay as they are, owned by mapped ids.
+//! An overlay cannot be id-mapped, its layers can. The directory of all layers is cloned once as a detached mount, that
+//! is given the map, and each layer is opened below it and handed to overlayfs by its descriptor: one id-mapped mount
+//! for any number of layers, and none that anybody sees. Upper and work stay as they are, owned by mapped ids.
 //!
 //! | Linux | how |
 //! |---|---|
 //! | 6.13 | as said |
-//! | 5.19 | the clone is attached to a folder of the store, seen by the node, while the overlay is made: overlayfs takes layers by their paths only |
+//! | 5.19 | the clone is attached to a directory of the store, seen by the node, while the overlay is made: overlayfs takes layers by their paths only |
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub(super) fn recover(store: &Path) {
     }
 }
 
-/// Layers below an id-mapped clone of their folder; what is attached for them goes with this.
+/// Layers below an id-mapped clone of their directory; what is attached for them goes with this.
 pub(super) struct Mapped {
     tree: OwnedFd,
     opened: Vec<OwnedFd>,
@@ -82,15 +82,15 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// `lower` are folders directly in one folder.
+    /// `lower` are directories directly in one directory.
     pub(super) fn open(lower: &[PathBuf], map: &IdMap) -> Result<Self, (String, Errno)> {
-        let folder = lower.first().and_then(|path| path.parent()).unwrap_or(Path::new("/"));
+        let directory = lower.first().and_then(|path| path.parent()).unwrap_or(Path::new("/"));
         let during = |what: &str| {
-            let what = format!("{what} {}", folder.display());
+            let what = format!("{what} {}", directory.display());
             move |cause: Errno| (what, cause)
         };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, folder, flags).map_err(during("clone the mount of"))?;
+        let tree = open_tree(CWD, directory, flags).map_err(during("clone the mount of"))?;
         // Read-only, too: whatever is done where it is attached, no layer changes.
         let attributes = MountAttributes {
             set: MountAttrFlags::MOUNT_ATTR_RDONLY,
@@ -190,11 +190,11 @@ mod tests {
         let outcome = std::thread::spawn(|| {
             syscall::mount_namespace::unshare_mounts().unwrap();
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
-            let folder = tempfile::tempdir().unwrap();
-            let lower = ["a", "b"].map(|name| folder.path().join(name));
+            let directory = tempfile::tempdir().unwrap();
+            let lower = ["a", "b"].map(|name| directory.path().join(name));
             lower.iter().for_each(|layer| std::fs::create_dir(layer).unwrap());
             let map = IdMap { user_namespace: namespace(), uids: Vec::new(), gids: Vec::new() };
-            let point = folder.path().join(POINTS).join("1");
+            let point = directory.path().join(POINTS).join("1");
             let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
             let mut mapped = Mapped::open(&lower, &map).unwrap();
             mapped.by_path(&overlay, &point, Names::Whole).unwrap();
@@ -211,7 +211,7 @@ mod tests {
             let mut mapped = Mapped::open(&lower, &map).unwrap();
             mapped.by_path(&overlay, &point, Names::Whole).unwrap();
             std::mem::forget(mapped);
-            recover(folder.path());
+            recover(directory.path());
             assert!(!point.exists() && lower.iter().all(|layer| layer.exists()));
         });
         outcome.join().expect("the thread's assertions hold");

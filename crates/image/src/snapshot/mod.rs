@@ -1,7 +1,8 @@
 //! Writable layers of containers, and their mounts.
 //!
-//! A snapshot lives no longer than this boot: it is mounted `volatile`, and no container survives a reboot. So it has no row
-//! in the index and costs no fsync; what must be known after a restart of the daemon is its folder's `record.json`.
+//! A snapshot lives no longer than this boot: it is mounted `volatile`, and no container survives a reboot. So it has
+//! no row in the index and costs no fsync; what must be known after a restart of the daemon is its directory's
+//! `record.json`.
 
 mod mapped;
 mod mount;
@@ -31,7 +32,7 @@ use crate::{
 const RECORD_MAX: u64 = 1 << 20;
 /// Name of a layer without files.
 const EMPTY: &str = "empty";
-/// And of another: without an upper folder overlayfs wants two.
+/// And of another: without an upper directory overlayfs wants two.
 const EMPTY_TOO: &str = "empty-too";
 
 /// How the files of a mount look.
@@ -66,7 +67,7 @@ impl Store {
         self.prepare_mapped(key, image_id, None)
     }
 
-    /// The same for a container in a user namespace with this map: the root folder is owned as there.
+    /// The same for a container in a user namespace with this map: the root directory is owned as there.
     ///
     /// # Errors
     /// As [`Store::prepare`].
@@ -110,7 +111,8 @@ impl Store {
         self.mount_as(key, readonly, &Appearance::default())
     }
 
-    /// The same, its files looking so; none of them is changed. For a map the snapshot was made by [`Store::prepare_mapped`].
+    /// The same, its files looking so; none of them is changed. For a map the snapshot was made by
+    /// [`Store::prepare_mapped`].
     ///
     /// Needs Linux 6.13 to be seen by nobody, 5.19 at all, and a file system that can be id-mapped.
     ///
@@ -146,7 +148,8 @@ impl Store {
         volume::overlay(&self.inner.lower(&lower, &Appearance { map: Some(map), label: None })).map(drop).map_err(told)
     }
 
-    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed in the background.
+    /// Removes the writable layer; unknown keys succeed. Layers that were kept for it alone are freed in the
+    /// background.
     ///
     /// # Errors
     /// The disk failed.
@@ -199,7 +202,7 @@ impl Store {
         self.inner.state.lock().snapshots.get(key).map(|snapshot| snapshot.usage).unwrap_or_default()
     }
 
-    /// Folder of the writable layer.
+    /// Directory of the writable layer.
     #[must_use]
     pub fn upper(&self, key: &str) -> PathBuf {
         self.inner.snapshot_path(key).join("upper")
@@ -220,8 +223,8 @@ impl Inner {
         self.root.join("snapshots").join(key)
     }
 
-    /// Made aside and renamed: a snapshot that is there is whole. One that was discarded in the meantime is removed: its
-    /// caller may have given up waiting for the disk.
+    /// Made aside and renamed: a snapshot that is there is whole. One that was discarded in the meantime is removed:
+    /// its caller may have given up waiting for the disk.
     fn make_snapshot(&self, key: &str, snapshot: &Snapshot, map: Option<&IdMap>) -> Result<(), Error> {
         let aside = self.content.temporary("snapshot");
         let made = self.fill_snapshot(&aside, snapshot, map).and_then(|()| {
@@ -245,7 +248,7 @@ impl Inner {
         builder.mode(0o755).create(&upper).map_err(at("create", &upper))?;
         builder.mode(0o700).create(&work).map_err(at("create", &work))?;
         let owner = |uid, gid| map.map_or((uid, gid), |map| map.owner(uid, gid));
-        // The upper folder is the container's root folder.
+        // The upper directory is the container's root directory.
         if let Some(top) = &snapshot.top {
             let layer = self.layer_path(top);
             let like = fs::symlink_metadata(&layer).map_err(at("read", &layer))?;
@@ -289,8 +292,8 @@ impl Inner {
     }
 }
 
-/// Finds the snapshots of this boot; those of an earlier one go. One whose record cannot be read stays, and with it every
-/// layer. `rebooted` is what the index says, for records of older versions.
+/// Finds the snapshots of this boot; those of an earlier one go. One whose record cannot be read stays, and with it
+/// every layer. `rebooted` is what the index says, for records of older versions.
 pub(crate) fn recover(store: &Inner, rebooted: bool) -> Result<(), Error> {
     mapped::recover(&store.root);
     let dir = store.root.join("snapshots");

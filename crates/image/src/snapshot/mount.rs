@@ -15,7 +15,7 @@ use rustix::{
         fsopen,
     },
 };
-use syscall::working_folder::unshare_working_folder;
+use syscall::working_directory::unshare_working_directory;
 
 use super::mapped::{IdMap, Mapped, errno};
 use crate::{Error, unpack::remove_path};
@@ -43,7 +43,7 @@ pub(super) struct Given {
 pub(super) enum Names {
     /// `/proc/self/fd/10`
     Whole,
-    /// `10`: the working folder is `/proc/self/fd`.
+    /// `10`: the working directory is `/proc/self/fd`.
     Short,
 }
 
@@ -67,7 +67,8 @@ impl Lower<'_> {
     }
 }
 
-/// Makes an overlay; where its layers do not fit into one value, from a thread whose working folder makes their names short.
+/// Makes an overlay; where its layers do not fit into one value, from a thread whose working directory makes their
+/// names short.
 pub(super) fn with_room<T: Send>(
     make: impl Fn(Names) -> Result<T, (String, Errno)> + Sync,
 ) -> Result<T, (String, Errno)> {
@@ -77,7 +78,7 @@ pub(super) fn with_room<T: Send>(
     }
     let short = || {
         let told = |cause: std::io::Error| ("change to /proc/self/fd".to_owned(), errno(&cause));
-        unshare_working_folder().map_err(told)?;
+        unshare_working_directory().map_err(told)?;
         rustix::process::chdir("/proc/self/fd").map_err(|errno| told(errno.into()))?;
         make(Names::Short)
     };
@@ -105,16 +106,17 @@ pub(super) fn overlay(key: &str, lower: &Lower<'_>, dir: &Path, readonly: bool) 
 fn make(lower: &Lower<'_>, dir: &Path, readonly: bool, names: Names) -> Result<OwnedFd, (String, Errno)> {
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|cause| ("fsopen".into(), cause))?;
     let _given = lower.give(&overlay, names)?;
-    let mut folders = Vec::with_capacity(2);
+    let mut directories = Vec::with_capacity(2);
     for (option, name) in [("upperdir", "upper"), ("workdir", "work")] {
         let path = dir.join(name);
-        let folder = open(&path).map_err(|cause| (format!("{option} {}", path.display()), cause))?;
-        set_folder(&overlay, option, &path, &folder)
+        let directory = open(&path).map_err(|cause| (format!("{option} {}", path.display()), cause))?;
+        set_directory(&overlay, option, &path, &directory)
             .map_err(|cause| (format!("{option} {}", path.display()), cause))?;
-        folders.push(folder);
+        directories.push(directory);
     }
     // volatile: no sync at unmount (it costs more than the mount itself). index and metacopy off, redirects
-    // neither made nor followed: layers stay plain trees that other tools read, and a hostile layer's attributes say nothing.
+    // neither made nor followed: layers stay plain trees that other tools read, and a hostile layer's attributes say
+    // nothing.
     fsconfig_set_flag(overlay.as_fd(), "volatile").map_err(|cause| ("volatile".into(), cause))?;
     for (option, value) in [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")] {
         fsconfig_set_string(overlay.as_fd(), option, value).map_err(|cause| (format!("{option}={value}"), cause))?;
@@ -134,17 +136,17 @@ pub(super) fn open_layers(lower: &[PathBuf]) -> Result<Vec<OwnedFd>, (&PathBuf, 
     lower.iter().map(|path| open(path).map_err(|cause| (path, cause))).collect()
 }
 
-/// A folder by its path, so that mountinfo can be read by people; through its descriptor where the path is too long.
-fn set_folder(overlay: &OwnedFd, option: &str, path: &Path, folder: &OwnedFd) -> rustix::io::Result<()> {
+/// A directory by its path, so that mountinfo can be read by people; through its descriptor where the path is too long.
+fn set_directory(overlay: &OwnedFd, option: &str, path: &Path, directory: &OwnedFd) -> rustix::io::Result<()> {
     let text = path.to_str().filter(|text| text.len() < VALUE_MAX && !text.contains(['\\', ':', ',']));
     match text {
         Some(text) => fsconfig_set_string(overlay.as_fd(), option, text),
-        None => fsconfig_set_string(overlay.as_fd(), option, by_descriptor(folder).as_str()),
+        None => fsconfig_set_string(overlay.as_fd(), option, by_descriptor(directory).as_str()),
     }
 }
 
-fn by_descriptor(folder: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd())
+fn by_descriptor(directory: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd())
 }
 
 /// One by one (`lowerdir+`, Linux 6.8), else all in one value, as short as can be.
@@ -157,8 +159,8 @@ pub(super) fn set_layers(
     if options_are_read_late() {
         return set_layers_at_once(overlay, opened, names);
     }
-    for (at, (path, folder)) in lower.iter().zip(opened).enumerate() {
-        match set_folder(overlay, "lowerdir+", path, folder) {
+    for (at, (path, directory)) in lower.iter().zip(opened).enumerate() {
+        match set_directory(overlay, "lowerdir+", path, directory) {
             Ok(()) => {}
             Err(Errno::INVAL) if at == 0 => return set_layers_at_once(overlay, opened, names),
             Err(cause) => return Err((path.display().to_string(), cause)),
@@ -178,9 +180,9 @@ fn options_are_read_late() -> bool {
 }
 
 fn set_layers_at_once(overlay: &OwnedFd, opened: &[OwnedFd], names: Names) -> Result<(), (String, Errno)> {
-    let name = |folder: &OwnedFd| match names {
-        Names::Whole => by_descriptor(folder),
-        Names::Short => folder.as_raw_fd().to_string(),
+    let name = |directory: &OwnedFd| match names {
+        Names::Whole => by_descriptor(directory),
+        Names::Short => directory.as_raw_fd().to_string(),
     };
     let all: Vec<_> = opened.iter().map(name).collect();
     let all = all.join(":");
@@ -197,8 +199,8 @@ mod tests {
     /// As before Linux 6.8.
     #[test]
     fn many_layers_fit_into_one_value() {
-        let folder = tempfile::tempdir().unwrap();
-        let layers: Vec<PathBuf> = (0..40).map(|number| folder.path().join(number.to_string())).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let layers: Vec<PathBuf> = (0..40).map(|number| directory.path().join(number.to_string())).collect();
         for layer in &layers {
             std::fs::create_dir(layer).unwrap();
             std::fs::write(layer.join(layer.file_name().unwrap()), "").unwrap();

@@ -56,9 +56,9 @@ fn run(store: &Weak<Inner>, ended: &Receiver<()>) {
 
 fn sample(store: &Inner, key: &str) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(store.snapshot_path(key).join("upper"), flags, Mode::empty());
+    let directory = rustix::fs::open(store.snapshot_path(key).join("upper"), flags, Mode::empty());
     // A snapshot that is gone meanwhile has no size.
-    if let Ok(measure) = folder.and_then(|folder| usage::measure(folder.as_fd()))
+    if let Ok(measure) = directory.and_then(|directory| usage::measure(directory.as_fd()))
         && let Some(snapshot) = store.state.lock().snapshots.get_mut(key)
     {
         // What a container hides from the walk by moving directories was there at the last sample.

@@ -38,7 +38,7 @@ impl Store {
         let id = id.ok_or_else(|| name(Error::not_found("no such image; pull it first")))?;
         let layers = self.use_image(key, &id).map_err(name)?;
         let mut lower: Vec<PathBuf> = layers.iter().rev().map(|layer| self.inner.layer_path(layer)).collect();
-        // Without an upper folder overlayfs wants two layers.
+        // Without an upper directory overlayfs wants two layers.
         for empty in [EMPTY, EMPTY_TOO] {
             if lower.len() < 2 {
                 lower.push(self.inner.empty_layer(empty)?);

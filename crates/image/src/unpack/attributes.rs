@@ -33,7 +33,8 @@ fn times(meta: &Meta) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// All of a file or folder that is open. `created` is the mode it was made with, after the umask; it was made by 0:0.
+/// All of a file or directory that is open. `created` is the mode it was made with, after the umask; it was made by
+/// 0:0.
 pub(crate) fn set(fd: BorrowedFd<'_>, path: &[u8], meta: &Meta, created: u32) -> Result<(), Error> {
     let owned = meta.uid != 0 || meta.gid != 0;
     if owned {

@@ -1,5 +1,5 @@
-/// Above the usual 0: this thread gets a tenth of the time of one that wants it, too. The kernel derives the priority of a
-/// thread's I/O from it.
+/// Above the usual 0: this thread gets a tenth of the time of one that wants it, too. The kernel derives the priority
+/// of a thread's I/O from it.
 const NICE: i32 = 10;
 
 /// Lets everybody else go first, for as long as this thread lives: pulls are many and long, stops and probes short.

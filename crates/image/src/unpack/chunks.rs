@@ -140,8 +140,8 @@ impl<R: BufRead> Read for Zstd<'_, R> {
     }
 }
 
-/// The window's size in a zstd frame's header, as a power of two, rounded up (RFC 8878, 3.1.1.1). Later frames of a stream
-/// have to do with what the first one has.
+/// The window's size in a zstd frame's header, as a power of two, rounded up (RFC 8878, 3.1.1.1). Later frames of a
+/// stream have to do with what the first one has.
 fn window_log(head: &[u8]) -> Option<u32> {
     let frame = head.strip_prefix(&ZSTD_MAGIC)?;
     let descriptor = *frame.first()?;

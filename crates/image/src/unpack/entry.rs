@@ -14,18 +14,18 @@ use super::{
 };
 use crate::Error;
 
-/// Mode of a folder while it is filled.
+/// Mode of a directory while it is filled.
 const FILLING: u32 = 0o700;
 
 impl Unpacker {
     pub(super) fn apply(&mut self, path: &[u8], entry: &Entry) -> Result<(), Error> {
-        let (folder, name) = split(path);
+        let (directory, name) = split(path);
         match whiteout::marker(name) {
             Marker::None => {}
             other => {
                 match other {
-                    Marker::Hide(hidden) => whiteout::hide(&mut self.tree, folder, hidden)?,
-                    Marker::Opaque => self.opaque(folder)?,
+                    Marker::Hide(hidden) => whiteout::hide(&mut self.tree, directory, hidden)?,
+                    Marker::Opaque => self.opaque(directory)?,
                     Marker::Ignored | Marker::None => {}
                 }
                 return self.skip_body(entry);
@@ -35,16 +35,16 @@ impl Unpacker {
             return match entry.kind {
                 Kind::Directory => self.remember(b"", &entry.meta),
                 _ => Err(Error::invalid(format!(
-                    "{:?}: the layer's root is not a folder",
+                    "{:?}: the layer's root is not a directory",
                     String::from_utf8_lossy(&entry.path)
                 ))),
             };
         }
         let implied = self.tree.implied.len();
-        let parent = self.tree.folder(folder)?;
+        let parent = self.tree.directory(directory)?;
         // Directories made on the way have paths of at most this length.
         for _ in implied..self.tree.implied.len() {
-            self.charge_folder(folder.len())?;
+            self.charge_directory(directory.len())?;
         }
         match entry.kind {
             Kind::File => self.file(&parent, path, entry),
@@ -81,17 +81,18 @@ impl Unpacker {
         result.map_err(|cause| wrong(path, "create", cause))
     }
 
-    /// Forgets what was to be done to folders at or below a path that is no folder any more.
+    /// Forgets what was to be done to directories at or below a path that is no directory any more.
     fn forget(&mut self, path: &[u8]) {
-        self.folders.remove(path);
+        self.directories.remove(path);
         self.tree.implied.remove(path);
         // The byte after `/` is `0`.
         let below = [path, b"/"].concat()..[path, b"0"].concat();
-        let folders: Vec<Vec<u8>> = self.folders.range(below.clone()).map(|(folder, _)| folder.clone()).collect();
-        folders.iter().for_each(|folder| drop(self.folders.remove(folder)));
+        let directories: Vec<Vec<u8>> =
+            self.directories.range(below.clone()).map(|(directory, _)| directory.clone()).collect();
+        directories.iter().for_each(|directory| drop(self.directories.remove(directory)));
         let implied: Vec<Vec<u8>> = self.tree.implied.range(below).cloned().collect();
-        for folder in implied {
-            self.tree.implied.remove(&folder);
+        for directory in implied {
+            self.tree.implied.remove(&directory);
         }
     }
 
@@ -107,21 +108,21 @@ impl Unpacker {
                     })?;
                 }
                 if whiteout::is_whiteout(found) {
-                    // Lower layers' folder is hidden, and there is a new one.
-                    let new = whiteout::open_folder(parent, name).map_err(|cause| wrong(path, "open", cause))?;
+                    // Lower layers' directory is hidden, and there is a new one.
+                    let new = whiteout::open_directory(parent, name).map_err(|cause| wrong(path, "open", cause))?;
                     whiteout::opaque(&new, path)?;
                 }
             }
-            Err(cause) => return Err(wrong(path, "make the folder", cause)),
+            Err(cause) => return Err(wrong(path, "make the directory", cause)),
         }
         self.tree.implied.remove(path);
         self.remember(path, meta)
     }
 
-    fn opaque(&mut self, folder: &[u8]) -> Result<(), Error> {
-        let fd = self.tree.folder(folder)?;
-        let fd = whiteout::open_folder(&fd, b"").map_err(|cause| wrong(folder, "open", cause))?;
-        whiteout::opaque(&fd, folder)
+    fn opaque(&mut self, directory: &[u8]) -> Result<(), Error> {
+        let fd = self.tree.directory(directory)?;
+        let fd = whiteout::open_directory(&fd, b"").map_err(|cause| wrong(directory, "open", cause))?;
+        whiteout::opaque(&fd, directory)
     }
 
     /// Both ends resolved beneath the root; a link to what the archive did not make is an error.
@@ -130,11 +131,11 @@ impl Unpacker {
         if target == path {
             return Ok(());
         }
-        let (folder, name) = split(&target);
+        let (directory, name) = split(&target);
         if name.is_empty() {
             return Err(Error::invalid(format!("{}: a hard link to the root", naming(path))));
         }
-        let from = self.tree.folder(folder)?;
+        let from = self.tree.directory(directory)?;
         let made =
             self.replacing(parent, path, |parent, new| rustix::fs::linkat(&*from, name, parent, new, AtFlags::empty()));
         made.map_err(|error| {
@@ -149,13 +150,13 @@ impl Unpacker {
         attributes::set_at(parent, split(path).1, path, entry.kind, &entry.meta)
     }
 
-    pub(super) fn finish_folder(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
+    pub(super) fn finish_directory(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let at = if path.is_empty() { b"." } else { path };
         match rustix::fs::openat2(self.tree.root(), at, flags, Mode::empty(), resolve) {
             Ok(fd) => attributes::set(fd.as_fd(), path, meta, u32::MAX),
-            Err(cause) => Err(wrong(path, "open the folder", cause)),
+            Err(cause) => Err(wrong(path, "open the directory", cause)),
         }
     }
 }

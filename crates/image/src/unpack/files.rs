@@ -17,12 +17,12 @@ use crate::Error;
 pub(crate) enum Archived<'a> {
     /// To be read now or never.
     File(&'a mut dyn Read),
-    /// A link to another name, relative to its own folder.
+    /// A link to another name, relative to its own directory.
     Link(Vec<u8>),
 }
 
-/// Calls `each` with every file and link, by its normalized name. Directories and the rest are left out. No more than `limit`
-/// bytes are decompressed.
+/// Calls `each` with every file and link, by its normalized name. Directories and the rest are left out. No more than
+/// `limit` bytes are decompressed.
 pub(crate) fn each_file(
     source: impl Read + Send,
     limit: u64,
@@ -53,7 +53,7 @@ pub(crate) fn each_file(
                 }
                 Kind::File => return Err(Error::invalid("a sparse file in an image archive")),
                 Kind::Symlink => each(name, Archived::Link(entry.link))?,
-                // Relative to the archive's root, where symlinks are relative to their folder.
+                // Relative to the archive's root, where symlinks are relative to their directory.
                 Kind::HardLink => {
                     let up = b"../".repeat(name.iter().filter(|b| **b == b'/').count());
                     each(name, Archived::Link([up, entry.link].concat()))?;

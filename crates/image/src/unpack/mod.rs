@@ -1,4 +1,4 @@
-//! A layer's archive in, a folder for overlayfs out.
+//! A layer's archive in, a directory for overlayfs out.
 //!
 //! The archive is hostile: see [`tree`] for paths, [`attributes`] for what it may set, [`Limits`] for sizes.
 
@@ -35,9 +35,9 @@ pub(crate) use self::{
 };
 
 /// Most memory for what is remembered of a layer's directories until its end: paths and attributes.
-const FOLDERS_MEMORY_MAX: usize = 64 * 1024 * 1024;
+const DIRECTORIES_MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// What one directory takes beside its path and attributes.
-const FOLDER_MEMORY: usize = 128;
+const DIRECTORY_MEMORY: usize = 128;
 
 /// Bounds of one layer; generous: they stop bombs, not images.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +62,12 @@ impl Limits {
 pub(crate) struct Unpacked {
     /// Digest of the decompressed archive.
     pub(crate) diff_id: Digest,
-    /// Folders without an entry of their own, parents first: their attributes are those of the layer below.
+    /// Directories without an entry of their own, parents first: their attributes are those of the layer below.
     pub(crate) implied: Vec<Vec<u8>>,
 }
 
-/// Unpacks `source` (tar, gzip or zstd) into the empty directory `root`. Ends with an error before the next entry once it is
-/// cancelled. Blocks: not for an async thread.
+/// Unpacks `source` (tar, gzip or zstd) into the empty directory `root`. Ends with an error before the next entry once
+/// it is cancelled. Blocks: not for an async thread.
 pub(crate) fn unpack(
     source: impl Read + Send,
     root: OwnedFd,
@@ -119,10 +119,10 @@ struct Unpacker {
     limits: Limits,
     /// Bytes of files so far.
     bytes: u64,
-    /// What folders get at the end: files made in them would change their times, and a mode may forbid them.
-    folders: BTreeMap<Vec<u8>, Meta>,
-    /// Estimate of the memory of `folders` and of the tree's implied directories; what was replaced still counts.
-    folders_memory: usize,
+    /// What directories get at the end: files made in them would change their times, and a mode may forbid them.
+    directories: BTreeMap<Vec<u8>, Meta>,
+    /// Estimate of the memory of `directories` and of the tree's implied directories; what was replaced still counts.
+    directories_memory: usize,
     umask: u32,
     cancel: Cancel,
 }
@@ -134,8 +134,8 @@ impl Unpacker {
             chunks,
             limits,
             bytes: 0,
-            folders: BTreeMap::new(),
-            folders_memory: 0,
+            directories: BTreeMap::new(),
+            directories_memory: 0,
             umask: umask(),
             cancel,
         }
@@ -175,29 +175,29 @@ impl Unpacker {
 
     /// Remembers what a directory gets at the end.
     fn remember(&mut self, path: &[u8], meta: &Meta) -> Result<(), Error> {
-        self.charge_folder(path.len() + meta.xattr_bytes())?;
-        self.folders.insert(path.to_vec(), meta.clone());
+        self.charge_directory(path.len() + meta.xattr_bytes())?;
+        self.directories.insert(path.to_vec(), meta.clone());
         Ok(())
     }
 
     /// Bounds the memory of directories, before one more.
-    fn charge_folder(&mut self, bytes: usize) -> Result<(), Error> {
-        self.folders_memory += bytes + FOLDER_MEMORY;
-        match self.folders_memory > FOLDERS_MEMORY_MAX {
+    fn charge_directory(&mut self, bytes: usize) -> Result<(), Error> {
+        self.directories_memory += bytes + DIRECTORY_MEMORY;
+        match self.directories_memory > DIRECTORIES_MEMORY_MAX {
             true => Err(Error::invalid(format!(
-                "paths and attributes of its directories take more than {FOLDERS_MEMORY_MAX} bytes"
+                "paths and attributes of its directories take more than {DIRECTORIES_MEMORY_MAX} bytes"
             ))),
             false => Ok(()),
         }
     }
 
-    /// Gives folders their attributes; returns those that are implied, parents first.
+    /// Gives directories their attributes; returns those that are implied, parents first.
     fn finish(&mut self) -> Result<Vec<Vec<u8>>, Error> {
-        if !self.folders.contains_key(&b""[..]) {
+        if !self.directories.contains_key(&b""[..]) {
             self.tree.implied.insert(Vec::new());
         }
-        for (path, meta) in std::mem::take(&mut self.folders) {
-            self.finish_folder(&path, &meta)?;
+        for (path, meta) in std::mem::take(&mut self.directories) {
+            self.finish_directory(&path, &meta)?;
         }
         Ok(std::mem::take(&mut self.tree.implied).into_iter().collect())
     }

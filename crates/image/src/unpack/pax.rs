@@ -6,8 +6,8 @@ use super::{attributes::may_be_set, sparse::PaxSparse};
 
 /// Most extended attributes of one file, those that are ignored included.
 const XATTRS_MAX: usize = 256;
-/// Most bytes of the attributes of one file, names and values: what ext4, the narrowest of the file systems in use, takes
-/// many times over.
+/// Most bytes of the attributes of one file, names and values: what ext4, the narrowest of the file systems in use,
+/// takes many times over.
 const XATTR_BYTES_MAX: usize = 128 * 1024;
 
 /// What a PAX header says about the next entry.

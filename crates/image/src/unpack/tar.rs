@@ -1,7 +1,7 @@
 //! The tar format: ustar, PAX, GNU long names and sparse files; every length bounded.
 //!
-//! Field decoding is the `tar` crate's; the walk over headers is ours, because a hostile extension header must not decide
-//! how much memory is used.
+//! Field decoding is the `tar` crate's; the walk over headers is ours, because a hostile extension header must not
+//! decide how much memory is used.
 
 use std::io;
 

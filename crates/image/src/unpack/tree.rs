@@ -1,8 +1,9 @@
-//! The folder a layer is unpacked into: hostile paths resolved beneath it, on descriptors.
+//! The directory a layer is unpacked into: hostile paths resolved beneath it, on descriptors.
 //!
-//! No path of the archive is ever given to the kernel as it is. Its folder part is opened with
-//! `openat2(RESOLVE_IN_ROOT)` relative to the layer's root, so that neither `..`, nor an absolute path, nor a symlink of the
-//! archive leads out of it; everything else happens relative to that descriptor, on one last name, which is not followed.
+//! No path of the archive is ever given to the kernel as it is. Its directory part is opened with
+//! `openat2(RESOLVE_IN_ROOT)` relative to the layer's root, so that neither `..`, nor an absolute path, nor a symlink
+//! of the archive leads out of it; everything else happens relative to that descriptor, on one last name, which is not
+//! followed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,9 +26,9 @@ use crate::Error;
 const PATH_MAX: usize = 4096;
 /// Longest name.
 const NAME_MAX: usize = 255;
-/// Open folders kept per layer. Archives walk depth first, so few suffice.
+/// Open directories kept per layer. Archives walk depth first, so few suffice.
 const OPEN_MAX: usize = 64;
-/// Symlinks followed on the way to an entry's folder.
+/// Symlinks followed on the way to an entry's directory.
 const LINKS_MAX: u32 = 40;
 /// Deepest directory of a layer, symlinks on the way resolved.
 const DEPTH_MAX: usize = 1000;
@@ -35,13 +36,13 @@ const DEPTH_MAX: usize = 1000;
 /// Directories that may be opened to count depths in one layer: some ten seconds.
 const STEPS_MAX: u64 = 10_000_000;
 
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The root of a layer being unpacked.
 pub(crate) struct Tree {
     root: Rc<OwnedFd>,
     open: HashMap<Vec<u8>, Opened>,
-    /// Folders that entries lie in but that have no entry of their own.
+    /// Directories that entries lie in but that have no entry of their own.
     pub(crate) implied: BTreeSet<Vec<u8>>,
     /// Directories that were opened to count how deep others are.
     steps: u64,
@@ -59,7 +60,8 @@ pub(crate) fn show(path: &[u8]) -> String {
     shown.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// An archive's path without `.`, `..`, doubled and leading slashes; the root is empty. Fails where `..` leaves the root.
+/// An archive's path without `.`, `..`, doubled and leading slashes; the root is empty. Fails where `..` leaves the
+/// root.
 pub(crate) fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
     if path.len() > PATH_MAX {
         return Err(Error::invalid(format!("{}…: the path is longer than {PATH_MAX} bytes", show(path))));
@@ -77,12 +79,12 @@ pub(crate) fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
         }
     }
     match parts.len() > DEPTH_MAX {
-        true => Err(Error::invalid(format!("{}: deeper than {DEPTH_MAX} folders", show(path)))),
+        true => Err(Error::invalid(format!("{}: deeper than {DEPTH_MAX} directories", show(path)))),
         false => Ok(parts.join(&b'/')),
     }
 }
 
-/// Parts a normalized path into its folder and its last name.
+/// Parts a normalized path into its directory and its last name.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -99,12 +101,12 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// The folder at a normalized path, made with all above it where it is missing.
-    pub(crate) fn folder(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Error> {
-        self.folder_through(path, LINKS_MAX).map(|opened| opened.directory)
+    /// The directory at a normalized path, made with all above it where it is missing.
+    pub(crate) fn directory(&mut self, path: &[u8]) -> Result<Rc<OwnedFd>, Error> {
+        self.directory_through(path, LINKS_MAX).map(|opened| opened.directory)
     }
 
-    fn folder_through(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
+    fn directory_through(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
         if path.is_empty() {
             return Ok(Opened { directory: self.root.clone(), depth: 0 });
         }
@@ -114,7 +116,7 @@ impl Tree {
         let opened = match self.open_existing(path) {
             Ok(Some(opened)) => opened,
             Ok(None) => self.make_implied(path, links)?,
-            Err(cause) => return Err(wrong(path, "open its folder", cause)),
+            Err(cause) => return Err(wrong(path, "open its directory", cause)),
         };
         // Chained symlinks make a tree deeper than any path of the archive.
         if opened.depth > DEPTH_MAX {
@@ -131,26 +133,26 @@ impl Tree {
     fn open_existing(&mut self, path: &[u8]) -> rustix::io::Result<Option<Opened>> {
         let plain = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let depth = path.iter().filter(|byte| **byte == b'/').count() + 1;
-        match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), plain) {
+        match rustix::fs::openat2(&*self.root, path, DIRECTORY, Mode::empty(), plain) {
             Ok(fd) => return Ok(Some(Opened { directory: Rc::new(fd), depth })),
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => {}
             Err(cause) => return Err(cause),
         }
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        match rustix::fs::openat2(&*self.root, path, FOLDER, Mode::empty(), resolve) {
+        match rustix::fs::openat2(&*self.root, path, DIRECTORY, Mode::empty(), resolve) {
             Ok(fd) => Ok(Some(Opened { depth: self.depth(&fd)?, directory: Rc::new(fd) })),
             Err(Errno::NOENT) => Ok(None),
             Err(cause) => Err(cause),
         }
     }
 
-    /// Counts the directories between `directory` and the root, at most one more than are allowed. [`Errno::LOOP`]: paths
-    /// through symlinks to deep directories alternate, so that each entry opens a thousand of them.
+    /// Counts the directories between `directory` and the root, at most one more than are allowed. [`Errno::LOOP`]:
+    /// paths through symlinks to deep directories alternate, so that each entry opens a thousand of them.
     fn depth(&mut self, directory: &OwnedFd) -> rustix::io::Result<usize> {
         let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         let root = identity(&self.root)?;
-        let mut above = rustix::fs::openat(directory, c".", FOLDER, Mode::empty())?;
+        let mut above = rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())?;
         for depth in 0..=DEPTH_MAX {
             if identity(&above)? == root {
                 return Ok(depth);
@@ -159,29 +161,29 @@ impl Tree {
             if self.steps > STEPS_MAX {
                 return Err(Errno::LOOP);
             }
-            above = rustix::fs::openat(&above, c"..", FOLDER, Mode::empty())?;
+            above = rustix::fs::openat(&above, c"..", DIRECTORY, Mode::empty())?;
         }
         Ok(DEPTH_MAX + 1)
     }
 
     fn make_implied(&mut self, path: &[u8], links: u32) -> Result<Opened, Error> {
         let (above, name) = split(path);
-        let Opened { directory: parent, depth } = self.folder_through(above, links)?;
+        let Opened { directory: parent, depth } = self.directory_through(above, links)?;
         match rustix::fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => {
                 self.implied.insert(path.to_vec());
-                let fd = rustix::fs::openat(&*parent, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+                let fd = rustix::fs::openat(&*parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
                 let fd = fd.map_err(|cause| wrong(path, "open the new directory", cause))?;
                 Ok(Opened { directory: Rc::new(fd), depth: depth + 1 })
             }
-            // A symlink to a folder that is in a lower layer only: what is under it belongs where it points.
+            // A symlink to a directory that is in a lower layer only: what is under it belongs where it points.
             Err(Errno::EXIST) if links > 0 => {
                 let target = rustix::fs::readlinkat(&*parent, name, Vec::new());
                 let target = target.map_err(|cause| wrong(path, "read the link on its way", cause))?;
                 let target = link_target(above, target.as_bytes())?;
-                self.folder_through(&target, links - 1)
+                self.directory_through(&target, links - 1)
             }
-            Err(cause) => Err(wrong(path, "make its folder", cause)),
+            Err(cause) => Err(wrong(path, "make its directory", cause)),
         }
     }
 
@@ -197,9 +199,9 @@ impl Tree {
     }
 }
 
-/// Where a symlink in `folder` points, inside the root: the root is its own parent.
-fn link_target(folder: &[u8], target: &[u8]) -> Result<Vec<u8>, Error> {
-    let base: &[u8] = if target.starts_with(b"/") { b"" } else { folder };
+/// Where a symlink in `directory` points, inside the root: the root is its own parent.
+fn link_target(directory: &[u8], target: &[u8]) -> Result<Vec<u8>, Error> {
+    let base: &[u8] = if target.starts_with(b"/") { b"" } else { directory };
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in base.split(|b| *b == b'/').chain(target.split(|b| *b == b'/')) {
         match part {

@@ -1,8 +1,8 @@
 //! Whiteouts: from the image format's marker files to what overlayfs reads.
 //!
-//! OCI image spec, layer: `.wh.<name>` hides `<name>` of lower layers, `.wh..wh..opq` all that lower layers have in that
-//! folder. Overlayfs: a character device 0:0, and the attribute `trusted.overlay.opaque` = `y`. Both speak of lower layers
-//! only, wherever they stand in the archive: what this layer itself has stays.
+//! OCI image spec, layer: `.wh.<name>` hides `<name>` of lower layers, `.wh..wh..opq` all that lower layers have in
+//! that directory. Overlayfs: a character device 0:0, and the attribute `trusted.overlay.opaque` = `y`. Both speak of
+//! lower layers only, wherever they stand in the archive: what this layer itself has stays.
 
 use rustix::{
     fd::OwnedFd,
@@ -20,7 +20,7 @@ pub(crate) enum Marker<'a> {
     None,
     /// Lower layers' file of this name is hidden.
     Hide(&'a [u8]),
-    /// Lower layers' whole folder is hidden.
+    /// Lower layers' whole directory is hidden.
     Opaque,
     /// Bookkeeping of AUFS (`.wh..wh.plnk`, …): of no meaning.
     Ignored,
@@ -41,13 +41,13 @@ pub(crate) fn is_whiteout((kind, device): (FileType, u64)) -> bool {
     kind == FileType::CharacterDevice && device == 0
 }
 
-pub(crate) fn hide(tree: &mut Tree, folder: &[u8], name: &[u8]) -> Result<(), Error> {
-    let parent = tree.folder(folder)?;
+pub(crate) fn hide(tree: &mut Tree, directory: &[u8], name: &[u8]) -> Result<(), Error> {
+    let parent = tree.directory(directory)?;
     match rustix::fs::mknodat(&*parent, name, FileType::CharacterDevice, Mode::empty(), 0) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => match kind_at(&parent, name) {
             Ok((FileType::Directory, _)) => {
-                opaque(&open_folder(&parent, name).map_err(|cause| wrong(name, "open folder", cause))?, name)
+                opaque(&open_directory(&parent, name).map_err(|cause| wrong(name, "open directory", cause))?, name)
             }
             _ => Ok(()), // the layer has a file of its own there, which hides lower ones anyway
         },
@@ -55,14 +55,14 @@ pub(crate) fn hide(tree: &mut Tree, folder: &[u8], name: &[u8]) -> Result<(), Er
     }
 }
 
-/// A folder, for reading: attributes can't be set through an `O_PATH` descriptor.
-pub(crate) fn open_folder(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// A directory, for reading: attributes can't be set through an `O_PATH` descriptor.
+pub(crate) fn open_directory(parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, if name.is_empty() { b"." } else { name }, flags, Mode::empty())
 }
 
-pub(crate) fn opaque(folder: &OwnedFd, path: &[u8]) -> Result<(), Error> {
-    rustix::fs::fsetxattr(folder, "trusted.overlay.opaque", b"y", XattrFlags::empty())
+pub(crate) fn opaque(directory: &OwnedFd, path: &[u8]) -> Result<(), Error> {
+    rustix::fs::fsetxattr(directory, "trusted.overlay.opaque", b"y", XattrFlags::empty())
         .map_err(|cause| wrong(path, "mark it opaque", cause))
 }
 
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(marker(b".wh..wh..opq"), Marker::Opaque);
         assert_eq!(marker(b".wh..wh.plnk"), Marker::Ignored);
         assert_eq!(marker(b".wh."), Marker::Ignored);
-        assert_eq!(marker(b".wh..."), Marker::Ignored, "it would name the folder above");
+        assert_eq!(marker(b".wh..."), Marker::Ignored, "it would name the directory above");
     }
 }

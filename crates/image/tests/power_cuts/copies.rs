@@ -1,5 +1,5 @@
-//! Cuts at known points: the backing file of the loop device is copied at each sync, rename and answer and at random moments.
-//! Such a copy has every block that was written to the device, and nothing that was still in memory.
+//! Cuts at known points: the backing file of the loop device is copied at each sync, rename and answer and at random
+//! moments. Such a copy has every block that was written to the device, and nothing that was still in memory.
 
 use std::{
     collections::BTreeMap,

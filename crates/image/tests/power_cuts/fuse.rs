@@ -1,10 +1,10 @@
-//! A disk that logs what is written to it: a FUSE file system of one regular file, to be used as a backing file of a loop
-//! device. Each write of the device arrives as FUSE_WRITE (FOPEN_DIRECT_IO: there is no page cache in between), each cache
-//! flush as FUSE_FSYNC. Both are in the log before they are answered.
+//! A disk that logs what is written to it: a FUSE file system of one regular file, to be used as a backing file of a
+//! loop device. Each write of the device arrives as FUSE_WRITE (FOPEN_DIRECT_IO: there is no page cache in between),
+//! each cache flush as FUSE_FSYNC. Both are in the log before they are answered.
 //!
-//! The server is a process of its own with one thread, in a mount namespace made before the file system is mounted. It never
-//! waits for itself: neither while it serves, nor when the kernel unmounts everything because the test was killed. It ends
-//! when the file system is unmounted.
+//! The server is a process of its own with one thread, in a mount namespace made before the file system is mounted. It
+//! never waits for itself: neither while it serves, nor when the kernel unmounts everything because the test was
+//! killed. It ends when the file system is unmounted.
 
 use std::{
     collections::VecDeque,

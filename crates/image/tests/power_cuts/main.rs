@@ -1,18 +1,18 @@
-//! Power cuts: the store lies on a file system on a loop device, and the power is cut while it is used. What is on the disk
-//! then is mounted, and the store in it opened:
+//! Power cuts: the store lies on a file system on a loop device, and the power is cut while it is used. What is on the
+//! disk then is mounted, and the store in it opened:
 //!
 //! - the opening never fails;
 //! - what was answered is listed, and what was removed is not;
 //! - every file of every listed image is what it was made as;
 //! - nothing has to be repaired, and a second opening changes nothing.
 //!
-//! A disk without a write cache has every block that was written: the backing file is copied at chosen points ([`copies`]).
-//! A disk with one loses and reorders the writes since its last flush: they are logged, and disks are made of the log
-//! ([`reordered`]).
+//! A disk without a write cache has every block that was written: the backing file is copied at chosen points
+//! ([`copies`]). A disk with one loses and reorders the writes since its last flush: they are logged, and disks are
+//! made of the log ([`reordered`]).
 //!
-//! `make test` tries a few. `tests/campaign/power-cuts` tries many on ext4, xfs and btrfs: `IMAGE_POWER_CUTS` is their number
-//! on each, `IMAGE_POWER_CUTS_FS` the file systems, `IMAGE_POWER_CUTS_SEED` the seed, `PINION_CAMPAIGN_SECONDS` ends each of
-//! the two after so long. `IMAGE_POWER_CUTS_POINT` repeats a reordered cut, as a failed run printed it.
+//! `make test` tries a few. `tests/campaign/power-cuts` tries many on ext4, xfs and btrfs: `IMAGE_POWER_CUTS` is their
+//! number on each, `IMAGE_POWER_CUTS_FS` the file systems, `IMAGE_POWER_CUTS_SEED` the seed, `PINION_CAMPAIGN_SECONDS`
+//! ends each of the two after so long. `IMAGE_POWER_CUTS_POINT` repeats a reordered cut, as a failed run printed it.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,8 +1,8 @@
-//! Cuts that lose and reorder writes: the disk logs what is written to it, and disks that a power cut may leave are made of
-//! the log. See [`crate::write_log`] for what these are.
+//! Cuts that lose and reorder writes: the disk logs what is written to it, and disks that a power cut may leave are
+//! made of the log. See [`crate::write_log`] for what these are.
 //!
-//! How two programs use the store at the same time is left to chance; all cuts in one log are not. So the log of a failed cut
-//! is kept, and the cut can be tried again.
+//! How two programs use the store at the same time is left to chance; all cuts in one log are not. So the log of a
+//! failed cut is kept, and the cut can be tried again.
 
 use std::{
     fs,

@@ -1,8 +1,9 @@
 //! What was written to a disk, in order, and the disks that a power cut may leave of it.
 //!
-//! A disk with a volatile write cache promises one thing: after a flush, everything is on it that was written before the
-//! flush. Of later writes a power cut leaves any, in any order. So a cut in the log leaves all writes that were answered when
-//! the last flush before the cut was requested, and a random part of the others. One of them may be torn between sectors.
+//! A disk with a volatile write cache promises one thing: after a flush, everything is on it that was written before
+//! the flush. Of later writes a power cut leaves any, in any order. So a cut in the log leaves all writes that were
+//! answered when the last flush before the cut was requested, and a random part of the others. One of them may be torn
+//! between sectors.
 
 use std::{
     fs::File,

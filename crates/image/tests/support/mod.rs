@@ -257,7 +257,7 @@ pub fn open(dir: &Path) -> Store {
     Store::open(dir, Registries::default()).unwrap()
 }
 
-/// Everything below a folder, sorted.
+/// Everything below a directory, sorted.
 pub fn tree(dir: &Path) -> Vec<String> {
     fn walk(dir: &Path, base: &Path, all: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {

@@ -4,10 +4,10 @@ use super::*;
 use crate::{Attachments, Envelope, Reply};
 
 #[test]
-fn they_meet_on_a_private_socket_in_a_folder_of_any_length() {
+fn they_meet_on_a_private_socket_in_a_directory_of_any_length() {
     let root = tempfile::tempdir().expect("tempdir");
     let state = root.path().join("a".repeat(120));
-    assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "no folder yet");
+    assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "no directory yet");
     fs::create_dir(&state).expect("mkdir");
     assert!(matches!(connect(&state), Err(SocketError::Absent(_))), "no socket yet");
 

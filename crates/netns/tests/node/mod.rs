@@ -1,5 +1,5 @@
-//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a `/run` of
-//! its own. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a
+//! `/run` of its own. Nothing it makes can reach the machine, and nothing can stay.
 
 use std::process::Command;
 

@@ -1,8 +1,8 @@
 //! Ending a plugin with all that it started.
 //!
-//! What left a plugin's process group still has the environment that the plugin was started with. An environment is memory of
-//! its process, though, and reading it waits as long as the process wants: a page of it may be a file on a FUSE mount. So
-//! only processes in the daemon's own cgroup are asked, where plugins are and no container ever is.
+//! What left a plugin's process group still has the environment that the plugin was started with. An environment is
+//! memory of its process, though, and reading it waits as long as the process wants: a page of it may be a file on a
+//! FUSE mount. So only processes in the daemon's own cgroup are asked, where plugins are and no container ever is.
 
 use std::{collections::HashSet, fs, io::Read};
 
@@ -26,8 +26,8 @@ pub(super) fn end(group: Option<Pid>, sandbox: Option<&str>) {
     }
 }
 
-/// Every process that was started by a plugin for this sandbox, also by a daemon before this one. Looks again until there
-/// is none that was not seen: a process may fork while it is looked for.
+/// Every process that was started by a plugin for this sandbox, also by a daemon before this one. Looks again until
+/// there is none that was not seen: a process may fork while it is looked for.
 pub(crate) fn end_all_of(sandbox: &str) {
     let Some(started) = Started::of(sandbox) else { return };
     let own = std::process::id();

@@ -42,7 +42,7 @@ pub(crate) struct Limits {
 /// Where plugins are, how long each may take, and what they do.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
-    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) directories: Vec<PathBuf>,
     pub(crate) limits: Limits,
     pub(crate) progress: Arc<Progress>,
     pub(crate) figures: Arc<Figures>,
@@ -209,7 +209,7 @@ impl Programs {
             }
             Err(stop) => stop,
         };
-        let why = stop.text(started.is_some(), limit, &self.folder_names());
+        let why = stop.text(started.is_some(), limit, &self.directory_names());
         let (child, group) = started.unzip();
         let sandbox = about.sandbox.map(str::to_owned);
         // A panic there was printed where it happened.
@@ -229,12 +229,12 @@ enum Stop {
 }
 
 impl Stop {
-    fn text(&self, is_started: bool, limit: Duration, folders: &str) -> String {
+    fn text(&self, is_started: bool, limit: Duration, directories: &str) -> String {
         let seconds = limit.as_secs_f32();
         match (self, is_started) {
             (Self::Late, true) => format!("no answer within {seconds} s; it was killed with all it started"),
             (Self::Late, false) => {
-                format!("its program was not started within {seconds} s; check the disk or server of {folders}")
+                format!("its program was not started within {seconds} s; check the disk or server of {directories}")
             }
             (Self::Cancelled, true) => "the pod is being stopped; it was killed with all it started".to_owned(),
             (Self::Cancelled, false) => "the pod is being stopped; its program was not started yet".to_owned(),

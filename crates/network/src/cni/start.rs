@@ -1,5 +1,5 @@
-//! Finding and starting a plugin's program. The directories of plugins may be on a file server that is gone, so both are done on
-//! a thread that may block, and no more than a few at once: such a thread cannot be interrupted.
+//! Finding and starting a plugin's program. The directories of plugins may be on a file server that is gone, so both
+//! are done on a thread that may block, and no more than a few at once: such a thread cannot be interrupted.
 
 use std::{
     path::PathBuf,
@@ -30,13 +30,13 @@ impl Default for Starts {
 impl Programs {
     /// A plugin's program. Blocks as long as a directory of plugins does not answer.
     pub(crate) fn find(&self, kind: &str) -> Result<PathBuf, String> {
-        let found = self.folders.iter().map(|folder| folder.join(kind)).find(|path| path.is_file());
-        found.ok_or_else(|| format!("no such program in {}; install it there", self.folder_names()))
+        let found = self.directories.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
+        found.ok_or_else(|| format!("no such program in {}; install it there", self.directory_names()))
     }
 
     /// For messages.
-    pub(super) fn folder_names(&self) -> String {
-        self.folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+    pub(super) fn directory_names(&self) -> String {
+        self.directories.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// Finds and starts a program. What is started after this was dropped is killed at once, before it can read its
@@ -44,7 +44,7 @@ impl Programs {
     pub(super) async fn start(&self, command: &'static str, kind: &str, about: &About<'_>) -> Result<Child, String> {
         let turn = Arc::clone(&self.starts.0).acquire_owned().await.map_err(|e| e.to_string())?;
         let environment = about.environment.clone();
-        let paths = std::env::join_paths(&self.folders).map_err(|e| e.to_string())?;
+        let paths = std::env::join_paths(&self.directories).map_err(|e| e.to_string())?;
         let (programs, kind) = (self.clone(), kind.to_owned());
         let waiting = Arc::new(());
         let is_waited_for: Weak<()> = Arc::downgrade(&waiting);

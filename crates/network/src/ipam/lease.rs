@@ -1,7 +1,7 @@
 //! Leases: a file for each address, named by it and made with `O_EXCL`, so no address is given twice, to whomever.
 //!
-//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same directory. On a
-//! tmpfs nothing is synced; after a reboot no lease is true any more.
+//! Format, lock and `last_reserved_ip.<n>` are those of CNI's `host-local`, so its plugin can work on the same
+//! directory. On a tmpfs nothing is synced; after a reboot no lease is true any more.
 
 use std::{
     collections::HashSet,

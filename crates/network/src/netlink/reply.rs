@@ -1,4 +1,5 @@
-//! Reads attributes of answers. Bounds are checked, though the kernel is trusted: a wrong offset of ours must not panic.
+//! Reads attributes of answers. Bounds are checked, though the kernel is trusted: a wrong offset of ours must not
+//! panic.
 
 /// The attributes in `bytes`, each with its type without flags.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {

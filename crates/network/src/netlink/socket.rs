@@ -91,8 +91,8 @@ impl Socket {
         Ok(Self { fd, sequence: 1, answer: Vec::new() })
     }
 
-    /// Sends all messages at once and waits until the kernel has done them; the first refusal is the error. Each message
-    /// is tried, also behind one that was refused (other than within an nftables transaction).
+    /// Sends all messages at once and waits until the kernel has done them; the first refusal is the error. Each
+    /// message is tried, also behind one that was refused (other than within an nftables transaction).
     pub(crate) fn request(&mut self, batch: Batch) -> Result<(), Refusal> {
         let last = batch.len().saturating_sub(1);
         self.request_acknowledged(batch, last)

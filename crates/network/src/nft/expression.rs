@@ -1,4 +1,5 @@
-//! Expressions: what a rule is made of. Registers are 32 bits wide, numbered from 8; register 1 is the first four of them.
+//! Expressions: what a rule is made of. Registers are 32 bits wide, numbered from 8; register 1 is the first four of
+//! them.
 
 use crate::netlink::Batch;
 

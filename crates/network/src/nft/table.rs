@@ -25,9 +25,9 @@
 //! ```
 //! A pod's port is one element of a map: five microseconds to add or to delete, however many there are.
 //!
-//! `martians` is what makes `route_localnet` on a bridge safe: with it the node's own 127.0.0.1 reaches pods through their
-//! node ports, and without the rule pods would reach what listens on the node's loopback (CVE-2020-8558).
-//! IPv6 has no `route_localnet`, hence no rules for loopback: a node port does not answer on `::1`.
+//! `martians` is what makes `route_localnet` on a bridge safe: with it the node's own 127.0.0.1 reaches pods through
+//! their node ports, and without the rule pods would reach what listens on the node's loopback (CVE-2020-8558). IPv6
+//! has no `route_localnet`, hence no rules for loopback: a node port does not answer on `::1`.
 
 use std::{fmt, net::IpAddr, path::Path, sync::Arc};
 
@@ -93,8 +93,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Of the daemon that has this state: `pinion` where it is in its ordinary place, `pinion/srv/other` elsewhere. What nft
-    /// does not read in a name is told as `_`.
+    /// Of the daemon that has this state: `pinion` where it is in its ordinary place, `pinion/srv/other` elsewhere.
+    /// What nft does not read in a name is told as `_`.
     pub(crate) fn of(state: &Path, family: Family) -> Self {
         const LONGEST: usize = 200;
         let text = state.to_string_lossy();

@@ -1,4 +1,5 @@
-//! Links, addresses and routes over rtnetlink. Each function adds messages to a batch; who sends it is the caller's matter.
+//! Links, addresses and routes over rtnetlink. Each function adds messages to a batch; who sends it is the caller's
+//! matter.
 //!
 //! Sources: rtnetlink(7), `linux/if_link.h`, `linux/if_addr.h`, `linux/rtnetlink.h`.
 

@@ -1,5 +1,5 @@
-//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a `/run` of
-//! its own. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again, alone in a process, in network and mount namespaces of its own, with a
+//! `/run` of its own. Nothing it makes can reach the machine, and nothing can stay.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::{
@@ -149,9 +149,10 @@ pub(crate) fn outside() -> Namespace {
     ns
 }
 
-/// Files beneath a folder of the network's state.
-pub(crate) fn files(folder: &str) -> Vec<String> {
-    let found = run(&format!("cd /run/pinion/network 2>/dev/null && find {folder} -type f 2>/dev/null | sort || true"));
+/// Files beneath a directory of the network's state.
+pub(crate) fn files(directory: &str) -> Vec<String> {
+    let found =
+        run(&format!("cd /run/pinion/network 2>/dev/null && find {directory} -type f 2>/dev/null | sort || true"));
     let of_pods = |path: &&str| !path.ends_with("/lock") && !path.contains("last_reserved_ip");
     found.lines().filter(of_pods).map(str::to_owned).collect()
 }

@@ -1,5 +1,5 @@
-//! A spec in which every property has a value. Every field is listed, so the compiler reports a property that is missing
-//! here.
+//! A spec in which every property has a value. Every field is listed, so the compiler reports a property that is
+//! missing here.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! `pinion-bench lists`: what it costs to look at a full node through the CRI.
 //!
-//! Pods of one container are made, as a kubelet names them, and then every list is asked for again and again: by itself, and
-//! once more with one frozen and one dead container among them. An answer is read to its last byte and not decoded: the
-//! time is the engine's and the socket's.
+//! Pods of one container are made, as a kubelet names them, and then every list is asked for again and again: by
+//! itself, and once more with one frozen and one dead container among them. An answer is read to its last byte and not
+//! decoded: the time is the engine's and the socket's.
 
 mod call;
 mod crowd;
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut report = report::Report::new(Machine::here(), &engines, arguments.pods);
     for engine in &engines {
         let measured = measure(engine, &shape, &arguments).await;
-        // The logs' folder goes also when nothing was measured.
+        // The logs' directory goes also when nothing was measured.
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }

@@ -25,7 +25,7 @@ pub(crate) fn alike(contestants: &[Contestant], base: &Bundle) -> io::Result<()>
     let bundle = base.sibling("alike")?;
     bundle
         .write(&bundle::spec(&Shape { args: &SHOW, group: &group, memory: 64 << 20, seccomp: true }, &base.rootfs()))?;
-    let theirs = output(&first.runtime.run(&bundle.folder, &group, "bench-alike"))?;
+    let theirs = output(&first.runtime.run(&bundle.directory, &group, "bench-alike"))?;
     let own = output(&words)?;
     if theirs == own {
         return Ok(());

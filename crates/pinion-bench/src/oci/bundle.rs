@@ -22,16 +22,16 @@ const MASKED: [&str; 9] = [
     "/sys/firmware",
 ];
 
-/// A folder with `config.json` and `rootfs`.
+/// A directory with `config.json` and `rootfs`.
 #[derive(Debug)]
 pub(crate) struct Bundle {
-    pub(crate) folder: PathBuf,
+    pub(crate) directory: PathBuf,
 }
 
 impl Bundle {
     /// Makes the root.
-    pub(crate) fn make(folder: PathBuf) -> io::Result<Self> {
-        let root = folder.join("rootfs");
+    pub(crate) fn make(directory: PathBuf) -> io::Result<Self> {
+        let root = directory.join("rootfs");
         for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
             fs::create_dir_all(root.join(name))?;
         }
@@ -43,24 +43,24 @@ impl Bundle {
         for applet in ["true", "sleep", "sh", "cat", "ls", "grep", "stat"] {
             symlink("busybox", root.join("bin").join(applet))?;
         }
-        Ok(Self { folder })
+        Ok(Self { directory })
     }
 
     pub(crate) fn rootfs(&self) -> PathBuf {
-        self.folder.join("rootfs")
+        self.directory.join("rootfs")
     }
 
     /// Writes the spec of one container.
     pub(crate) fn write(&self, spec: &Value) -> io::Result<()> {
-        fs::write(self.folder.join("config.json"), serde_json::to_vec(spec)?)
+        fs::write(self.directory.join("config.json"), serde_json::to_vec(spec)?)
     }
 
     /// A bundle of the same root beside this one.
     pub(crate) fn sibling(&self, name: &str) -> io::Result<Self> {
-        let folder = self.folder.with_file_name(name);
-        fs::create_dir_all(&folder)?;
-        symlink(self.rootfs(), folder.join("rootfs"))?;
-        Ok(Self { folder })
+        let directory = self.directory.with_file_name(name);
+        fs::create_dir_all(&directory)?;
+        symlink(self.rootfs(), directory.join("rootfs"))?;
+        Ok(Self { directory })
     }
 }
 

@@ -31,7 +31,7 @@ fn lowest_of(contestant: &mut Contestant, base: &Bundle) -> io::Result<Option<u6
         let mut good = true;
         for number in 0..TIMES {
             let id = format!("bench-memory-{middle}-{number}");
-            let words = contestant.runtime.run(&bundle.folder, &group, &id);
+            let words = contestant.runtime.run(&bundle.directory, &group, &id);
             if contestant.runner.run(words, 0)?.code != 0 {
                 good = false;
                 // Some leave their state behind when the kernel kills them.

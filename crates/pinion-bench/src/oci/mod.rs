@@ -56,9 +56,9 @@ struct Place(PathBuf);
 
 impl Place {
     fn make() -> std::io::Result<Self> {
-        let folder = PathBuf::from(format!("/var/tmp/pinion-bench-oci-{}", std::process::id()));
-        std::fs::create_dir(&folder)?;
-        Ok(Self(folder))
+        let directory = PathBuf::from(format!("/var/tmp/pinion-bench-oci-{}", std::process::id()));
+        std::fs::create_dir(&directory)?;
+        Ok(Self(directory))
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure("root is needed: containers with cgroups and networks are made".to_owned()));
     }
-    let place = Place::make().map_err(|error| Failure(format!("make a folder under /var/tmp: {error}")))?;
+    let place = Place::make().map_err(|error| Failure(format!("make a directory under /var/tmp: {error}")))?;
     let text = measure(arguments, &place.0).map_err(|error| Failure(error.to_string()))?;
     println!("{text}");
     Ok(())
@@ -122,7 +122,8 @@ fn measure(arguments: &Arguments, place: &Path) -> std::io::Result<String> {
     Ok(report.tables())
 }
 
-/// A bundle and a runner of its own, tried out: where a runtime stumbles over the v2 tree of a hybrid machine, without that.
+/// A bundle and a runner of its own, tried out: where a runtime stumbles over the v2 tree of a hybrid machine, without
+/// that.
 fn enter(runtime: Runtime, base: &Bundle, place: &Path) -> std::io::Result<Contestant> {
     let group = format!("/pinion-bench-{}-{}", std::process::id(), runtime.name);
     let bundle = base.sibling(&runtime.name)?;
@@ -135,7 +136,7 @@ fn enter(runtime: Runtime, base: &Bundle, place: &Path) -> std::io::Result<Conte
     for hide_v2 in [false, true] {
         let arguments = RunnerArguments { hide_v2, states: states(place)?, mounts: 0, place: None };
         let mut runner = Runner::start(&arguments, errors.clone())?;
-        let sample = runner.run(runtime.run(&bundle.folder, &group, "bench-first"), 0)?;
+        let sample = runner.run(runtime.run(&bundle.directory, &group, "bench-first"), 0)?;
         if sample.code == 0 {
             return Ok(Contestant { runtime, runner, hide_v2, group });
         }
@@ -171,7 +172,7 @@ fn floor(arguments: &Arguments) -> Option<PathBuf> {
 
 /// Where runtimes and the floor keep their states.
 fn states(place: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let folders = vec![place.join("states"), PathBuf::from(FLOORS_STATES)];
-    folders.iter().try_for_each(std::fs::create_dir_all)?;
-    Ok(folders)
+    let directories = vec![place.join("states"), PathBuf::from(FLOORS_STATES)];
+    directories.iter().try_for_each(std::fs::create_dir_all)?;
+    Ok(directories)
 }

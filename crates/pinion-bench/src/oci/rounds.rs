@@ -107,7 +107,8 @@ fn live(contestant: &mut Contestant, place: &Path, round: usize) -> io::Result<V
         contestant.must(&["state", &id])?,
         contestant.must(&["kill", &id, "KILL"])?,
     ];
-    // An engine hears of the end by its own means; here the runtime is asked until it says so, outside of what is timed.
+    // An engine hears of the end by its own means; here the runtime is asked until it says so, outside of what is
+    // timed.
     let mut last = Err(io::Error::other("never deleted"));
     for _ in 0..200 {
         last = contestant.must(&["delete", &id]);
@@ -126,15 +127,15 @@ pub(crate) fn under_mounts(
     place: &Path,
     (mounts, rounds): (usize, usize),
 ) -> io::Result<Vec<Option<Cost>>> {
-    let folder = place.join("mounts");
-    std::fs::create_dir_all(&folder)?;
+    let directory = place.join("mounts");
+    std::fs::create_dir_all(&directory)?;
     let mut runners = Vec::new();
     for contestant in contestants.iter_mut() {
         let arguments = RunnerArguments {
             hide_v2: contestant.hide_v2,
             states: super::states(place)?,
             mounts,
-            place: Some(folder.clone()),
+            place: Some(directory.clone()),
         };
         let errors = place.join(format!("{}.errors", contestant.runtime.name));
         runners.push(std::mem::replace(&mut contestant.runner, Runner::start(&arguments, errors)?));

@@ -1,5 +1,5 @@
-//! The process that starts runtimes: small, of one thread, in a mount namespace of its own, so that every runtime is started
-//! alike and from memory that costs nothing to copy. One request a line on standard input, one answer a line.
+//! The process that starts runtimes: small, of one thread, in a mount namespace of its own, so that every runtime is
+//! started alike and from memory that costs nothing to copy. One request a line on standard input, one answer a line.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ pub(crate) struct RunnerArguments {
     /// Without the cgroup v2 tree of a hybrid machine, for runtimes that stumble over it.
     #[arg(long)]
     pub(crate) hide_v2: bool,
-    /// Folders of states, each on a tmpfs, as `/run` is on nodes.
+    /// Directories of states, each on a tmpfs, as `/run` is on nodes.
     #[arg(long)]
     pub(crate) states: Vec<PathBuf>,
     /// With so many mounts more.
@@ -70,15 +70,15 @@ fn prepare(arguments: &RunnerArguments) -> io::Result<()> {
     if arguments.hide_v2 && Path::new("/sys/fs/cgroup/unified/cgroup.procs").exists() {
         unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH)?;
     }
-    for folder in &arguments.states {
-        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)?;
+    for directory in &arguments.states {
+        mount("tmpfs", directory, "tmpfs", MountFlags::empty(), None)?;
     }
     if let Some(place) = &arguments.place {
         mount("tmpfs", place, "tmpfs", MountFlags::empty(), None)?;
         for number in 0..arguments.mounts {
-            let folder = place.join(number.to_string());
-            std::fs::create_dir(&folder)?;
-            mount("tmpfs", &folder, "tmpfs", MountFlags::empty(), Some(c"size=4k"))?;
+            let directory = place.join(number.to_string());
+            std::fs::create_dir(&directory)?;
+            mount("tmpfs", &directory, "tmpfs", MountFlags::empty(), Some(c"size=4k"))?;
         }
     }
     Ok(())
@@ -118,8 +118,8 @@ impl Runner {
         if arguments.hide_v2 {
             command.arg("--hide-v2");
         }
-        for folder in &arguments.states {
-            command.arg("--states").arg(folder);
+        for directory in &arguments.states {
+            command.arg("--states").arg(directory);
         }
         if let Some(place) = &arguments.place {
             command.arg("--mounts").arg(arguments.mounts.to_string()).arg("--place").arg(place);

@@ -45,7 +45,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// With a folder of its own for states.
+    /// With a directory of its own for states.
     pub(crate) fn new(named: &Named, states: &Path) -> Self {
         let output = Command::new(&named.program).arg("--version").output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

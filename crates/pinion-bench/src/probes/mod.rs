@@ -1,4 +1,5 @@
-//! `pinion-bench probes`: what it costs to have a command in each of many containers run again and again, as exec probes do.
+//! `pinion-bench probes`: what it costs to have a command in each of many containers run again and again, as exec
+//! probes do.
 
 mod load;
 mod report;
@@ -59,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         let mut engine = Engine::connect(endpoint).await?;
         engine.ensure_image(&arguments.image).await?;
         let measured = measure(&engine, &shape, &arguments).await;
-        // The logs' folder goes also when nothing was measured.
+        // The logs' directory goes also when nothing was measured.
         let _ = std::fs::remove_dir_all(shape.logs());
         report.engines.push(measured?);
     }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     env_file: Vec<PathBuf>,
     /// Working directory in the container
-    #[arg(short, long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "DIRECTORY")]
     workdir: Option<String>,
     /// User, with :GROUP or not
     #[arg(short, long)]

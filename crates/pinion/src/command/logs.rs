@@ -41,7 +41,7 @@ pub(crate) async fn run(mut client: Client, args: Args) -> Result<u8, Failure> {
     let path = status(&mut client, &id).await?.log_path;
     if path.is_empty() {
         return Err(Failure::new(format!(
-            "container {:?} has no log: its pod was made without a folder for logs",
+            "container {:?} has no log: its pod was made without a directory for logs",
             args.container
         )));
     }
@@ -90,7 +90,8 @@ async fn status(client: &mut Client, id: &str) -> Result<v1::ContainerStatus, Fa
     Ok(client.runtime.container_status(request).await?.into_inner().status.unwrap_or_default())
 }
 
-/// Whether more may come. A container that was removed writes no more; of one whose daemon does not answer nobody knows.
+/// Whether more may come. A container that was removed writes no more; of one whose daemon does not answer nobody
+/// knows.
 async fn runs(client: &mut Client, id: &str) -> Result<bool, Failure> {
     let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let state = match client.runtime.container_status(request).await {

@@ -41,7 +41,7 @@ async fn remove(client: &mut Client, name: &str, force: bool) -> Result<(), Fail
     if is_used { Ok(()) } else { remove_pod(client, &pod.id).await }
 }
 
-/// Removes a pod, and the folder of logs if `pinion run` made it (the annotation says which).
+/// Removes a pod, and the directory of logs if `pinion run` made it (the annotation says which).
 pub(crate) async fn remove_pod(client: &mut Client, id: &str) -> Result<(), Failure> {
     let pod = lookup::pods(client).await?.into_iter().find(|pod| pod.id == id);
     let pod_sandbox_id = id.to_owned();

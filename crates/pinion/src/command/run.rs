@@ -64,7 +64,8 @@ async fn run_container(mut client: Client, args: Args) -> Result<u8, Failure> {
             Ok(code)
         }
         Err(failure) => {
-            // One that runs although this program lost its session is the daemon's; one whose output nobody reads has no use.
+            // One that runs although this program lost its session is the daemon's; one whose output nobody reads has
+            // no use.
             if args.rm && failure.is_quiet() || made.never_ran(&mut client).await {
                 // The first failure is the one that counts.
                 let _ = made.remove(&mut client).await;
@@ -125,8 +126,8 @@ impl Made {
         if is_used { Ok(()) } else { remove_pod(client, &self.pod.id).await }
     }
 
-    /// Whether the daemon says that the container's program never ran: then nothing of it is worth keeping. Where no daemon
-    /// answers nobody knows.
+    /// Whether the daemon says that the container's program never ran: then nothing of it is worth keeping. Where no
+    /// daemon answers nobody knows.
     async fn never_ran(&self, client: &mut Client) -> bool {
         let request = v1::ContainerStatusRequest { container_id: self.container.clone(), verbose: false };
         let status = client.runtime.container_status(request).await.ok().and_then(|answer| answer.into_inner().status);
@@ -180,7 +181,7 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
         return Ok(Pod { id: pod.id, config: v1::PodSandboxConfig::default(), made: false });
     }
     let uid = messages::random_uid()?;
-    let logs = log_folder(client, &uid).await?;
+    let logs = log_directory(client, &uid).await?;
     let mut annotations = HashMap::from([(LOGS.to_owned(), logs.clone())]);
     if args.pod.is_none() {
         annotations.insert(OWN_POD.to_owned(), "true".to_owned());
@@ -207,16 +208,16 @@ async fn pod(client: &mut Client, args: &Args, messages: &messages::Messages, na
     }
 }
 
-/// Makes a folder for a pod's logs among the daemon's durable data.
-async fn log_folder(client: &mut Client, uid: &str) -> Result<String, Failure> {
+/// Makes a directory for a pod's logs among the daemon's durable data.
+async fn log_directory(client: &mut Client, uid: &str) -> Result<String, Failure> {
     let info = client.native.info(InfoRequest {}).await?.into_inner().json;
     let info: serde_json::Value = serde_json::from_str(&info).unwrap_or_default();
     let data =
         info["daemon"]["dataDir"].as_str().ok_or_else(|| Failure::new("the daemon does not tell where its data is"))?;
-    let folder = Path::new(data).join("logs").join(uid);
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| Failure::new(format!("make folder for logs {}: {error}", folder.display())))?;
-    Ok(folder.display().to_string())
+    let directory = Path::new(data).join("logs").join(uid);
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Failure::new(format!("make directory for logs {}: {error}", directory.display())))?;
+    Ok(directory.display().to_string())
 }
 
 /// Starts the container, and stays with it unless detached. `None`: it goes on without us.

@@ -12,11 +12,11 @@ pub(crate) struct Args {
     /// Configuration [default: /etc/pinion/config.toml if it is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Folder of what lives until the next boot
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory of what lives until the next boot
+    #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
-    /// Folder of images and writable layers
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory of images and writable layers
+    #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]

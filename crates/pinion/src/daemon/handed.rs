@@ -1,5 +1,5 @@
-//! The socket as whoever started us handed it over: the daemon before in this process, or the service manager, which may
-//! listen on it (`pinion.socket`) or have kept it over a restart (`FileDescriptorStoreMax=`); sd_listen_fds(3).
+//! The socket as whoever started us handed it over: the daemon before in this process, or the service manager, which
+//! may listen on it (`pinion.socket`) or have kept it over a restart (`FileDescriptorStoreMax=`); sd_listen_fds(3).
 
 use std::{
     env,
@@ -53,7 +53,7 @@ impl Handed {
 fn listens_on(file: &OwnedFd, path: &Path) -> bool {
     let address = rustix::net::getsockname(file.as_fd()).ok().and_then(|any| SocketAddrUnix::try_from(any).ok());
     let bound = address.and_then(|address| address.path().map(|bound| Path::new(to_os(bound.to_bytes())).to_owned()));
-    // The daemon binds under another name in the same folder and renames it.
+    // The daemon binds under another name in the same directory and renames it.
     let same = |bound: &Path| bound == path || bound.parent() == path.parent() && bound.file_stem() == path.file_stem();
     bound.as_deref().is_some_and(same) && sockopt::socket_acceptconn(file).unwrap_or(false)
 }

@@ -28,15 +28,15 @@ const FREE_TOP: u32 = 8 << 20;
 /// So many free bytes are worth a walk over the heap.
 const FREE: usize = 1 << 20;
 
-/// Keeps the heap small: by default glibc gives every thread a heap of its own, and does not return memory to the kernel after a
-/// large block was freed, such as 16 MiB of a command's output.
+/// Keeps the heap small: by default glibc gives every thread a heap of its own, and does not return memory to the
+/// kernel after a large block was freed, such as 16 MiB of a command's output.
 pub(crate) fn bound_memory() {
     syscall::allocator::bound_arenas(1);
     syscall::allocator::release_freed(LARGE_BLOCK, FREE_TOP);
 }
 
-/// Returns to the kernel what the heap has free, where that is more than `before` by now, what the last call returned: what went
-/// back to the kernel counts as free, too.
+/// Returns to the kernel what the heap has free, where that is more than `before` by now, what the last call returned:
+/// what went back to the kernel counts as free, too.
 pub(crate) fn release_memory(before: usize) -> usize {
     let free = syscall::allocator::free_bytes();
     if free < before + FREE {

@@ -21,10 +21,11 @@ const ENDING: Duration = Duration::from_secs(1);
 const KILLED: Duration = Duration::from_secs(60);
 /// Between two looks for these processes.
 const RESCUE_PAUSE: Duration = Duration::from_millis(250);
-/// How long what a daemon left may take that ended: a process it forked holds the lock, too, until it executes its program.
+/// How long what a daemon left may take that ended: a process it forked holds the lock, too, until it executes its
+/// program.
 const ENDED: Duration = Duration::from_secs(10);
 
-/// A folder of state that is this process's alone. The lock ends with the process, however that ends.
+/// A directory of state that is this process's alone. The lock ends with the process, however that ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -32,16 +33,16 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes a folder, which need not be there yet.
+    /// Takes a directory, which need not be there yet.
     ///
-    /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the folder, and the next daemon
-    /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending. One that was
-    /// killed and cannot end is rescued ([`Rescue`]).
+    /// The locked file lies beside it, not in it: the engine may mount a tmpfs over the directory, and the next daemon
+    /// would then look at another file. Blocks for a second where another daemon has it, in case that is ending. One
+    /// that was killed and cannot end is rescued ([`Rescue`]).
     pub(crate) fn take(state_dir: &Path) -> Result<Self, Failure> {
         let path = state_dir.with_extension("lock");
         let wrong = |error: io::Error| Failure::daemon(format!("lock {}: {error}", path.display()));
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(wrong)?;
+        if let Some(directory) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(wrong)?;
         }
         let begin = Instant::now();
         let mut rescue = None;
@@ -91,8 +92,8 @@ fn lives(owner: &str) -> bool {
     !owner.is_empty() && Path::new("/proc").join(owner).exists()
 }
 
-/// Ends processes of containers that keep the previous daemon, which was killed, from its end. False where the owner is none that
-/// was killed.
+/// Ends processes of containers that keep the previous daemon, which was killed, from its end. False where the owner is
+/// none that was killed.
 fn rescue_round(state_dir: &Path, owner: &str, rescue: &mut Option<Rescue>) -> bool {
     let Some(pid) = owner.parse().ok().and_then(Pid::from_raw) else { return false };
     if rescue.as_ref().is_none_or(|rescue| rescue.daemon() != pid || !rescue.is_needed()) {
@@ -127,20 +128,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_daemon_has_a_folder_until_it_ends() {
-        let dir = tempfile::tempdir().expect("a folder");
+    fn one_daemon_has_a_directory_until_it_ends() {
+        let dir = tempfile::tempdir().expect("a directory");
         let state = dir.path().join("a/b");
         let first = Lock::take(&state).expect("free");
         let refused = Lock::take(&state).expect_err("taken").to_string();
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
         drop(first);
         let _second = Lock::take(&state).expect("free again");
-        assert!(!state.exists(), "the folder itself is the engine's to make");
+        assert!(!state.exists(), "the directory itself is the engine's to make");
     }
 
     #[test]
     fn what_a_dead_daemon_left_is_waited_for() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let state = dir.path().join("state");
         let path = state.with_extension("lock");
         // A number that no process has.
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_dead_daemons_file_is_no_lock() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let state = dir.path().join("state");
         fs::write(state.with_extension("lock"), "1\n").expect("written");
         Lock::take(&state).expect("free");

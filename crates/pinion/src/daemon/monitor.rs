@@ -32,10 +32,13 @@ pub(crate) fn find(configured: Option<&Path>) -> Result<PathBuf, Failure> {
 
 fn candidates() -> Vec<PathBuf> {
     let own = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
-    let beside = own.into_iter().flat_map(|folder| [folder.join(NAME), folder.join("../libexec/pinion").join(NAME)]);
+    let beside =
+        own.into_iter().flat_map(|directory| [directory.join(NAME), directory.join("../libexec/pinion").join(NAME)]);
     let path = env::var_os("PATH").unwrap_or_default();
-    let in_path: Vec<PathBuf> =
-        env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|folder| folder.join(NAME)).collect();
+    let in_path: Vec<PathBuf> = env::split_paths(&path)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(NAME))
+        .collect();
     beside.chain(in_path).collect()
 }
 

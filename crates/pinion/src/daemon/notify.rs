@@ -1,5 +1,5 @@
-//! Words to the service manager (sd_notify(3)); without `NOTIFY_SOCKET` nobody wants them. No thread waits for one that does
-//! not read: signs of life and status lines are then dropped, the others after ten seconds.
+//! Words to the service manager (sd_notify(3)); without `NOTIFY_SOCKET` nobody wants them. No thread waits for one that
+//! does not read: signs of life and status lines are then dropped, the others after ten seconds.
 
 use std::{
     env,
@@ -50,8 +50,8 @@ pub(crate) fn alive() {
     tell("WATCHDOG=1", &[], Duration::ZERO);
 }
 
-/// Has the listening socket kept over a restart (`FileDescriptorStoreMax=`): who connects meanwhile waits and is not refused.
-/// Whether there is a service manager that may do so.
+/// Has the listening socket kept over a restart (`FileDescriptorStoreMax=`): who connects meanwhile waits and is not
+/// refused. Whether there is a service manager that may do so.
 pub(crate) fn store(listener: impl AsFd) -> bool {
     tell("FDSTORE=1\nFDNAME=socket\nFDPOLL=0", &[listener.as_fd()], PATIENCE)
 }

@@ -1,5 +1,5 @@
-//! Another program in the daemon's place, in the same process: its listening socket stays open, so that nobody who connects
-//! meanwhile is refused.
+//! Another program in the daemon's place, in the same process: its listening socket stays open, so that nobody who
+//! connects meanwhile is refused.
 
 use std::{
     env, io,
@@ -43,14 +43,14 @@ fn installed() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the installed program starts, understands the configuration, reads every format that this daemon wrote, and speaks
-/// to the monitor that runs.
+/// Whether the installed program starts, understands the configuration, reads every format that this daemon wrote, and
+/// speaks to the monitor that runs.
 pub(super) async fn check(source: &Source) -> Result<(), String> {
     ask(&installed()?, source.file.as_deref()).await
 }
 
-/// The next daemon opens the store in the data directory. On a disk that is read-only or hangs it could not start, while
-/// this one serves everything that needs no disk.
+/// The next daemon opens the store in the data directory. On a disk that is read-only or hangs it could not start,
+/// while this one serves everything that needs no disk.
 pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
     match disk.ready {
         true => Ok(()),
@@ -58,8 +58,8 @@ pub(super) fn check_data_disk(disk: &pod::Condition) -> Result<(), String> {
     }
 }
 
-/// An execve(2) waits for all threads of this process, and for the close of its pipes, also of those that a container keeps locked
-/// inside the kernel.
+/// An execve(2) waits for all threads of this process, and for the close of its pipes, also of those that a container
+/// keeps locked inside the kernel.
 pub(super) fn check_pipes(blocked: usize, holders: &[pod::PipeHolder]) -> Result<(), String> {
     if let Some(holder) = holders.first() {
         return Err(format!(
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_daemon_is_not_given_way_to() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let program = |name: &str, text: &str| {
             let path = dir.path().join(name);
             fs::write(&path, text).expect("written");

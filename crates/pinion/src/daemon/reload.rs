@@ -80,8 +80,8 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
 /// Reloads on SIGHUP and when a file changes, for ever.
 pub(super) async fn on_request(live: Arc<Live>, mut hangup: Signal) {
     loop {
-        let mut watch = offload::hand_over(|| Watch::of(&live.source.folders()))
-            .inspect_err(|error| tracing::warn!("watch the configuration's folders: {error}; use SIGHUP"))
+        let mut watch = offload::hand_over(|| Watch::of(&live.source.directories()))
+            .inspect_err(|error| tracing::warn!("watch the configuration's directories: {error}; use SIGHUP"))
             .ok();
         // What changed before the watch stood.
         live.look_again().await;
@@ -96,7 +96,7 @@ pub(super) async fn on_request(live: Arc<Live>, mut hangup: Signal) {
             changed = changed => match changed {
                 Ok(()) => live.look_again().await,
                 Err(error) => {
-                    tracing::warn!("watch the configuration's folders: {error}; use SIGHUP");
+                    tracing::warn!("watch the configuration's directories: {error}; use SIGHUP");
                     hangup.recv().await;
                 }
             },

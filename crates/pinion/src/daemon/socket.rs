@@ -16,8 +16,12 @@ use crate::Failure;
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let wrong =
         |what: &str, error: std::io::Error| Failure::daemon(format!("{what} socket {}: {error}", path.display()));
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(|e| wrong("make the folder of", e))?;
+    if let Some(directory) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(directory)
+            .map_err(|e| wrong("make the directory of", e))?;
     }
     remove_unpublished(path);
     let fresh = path.with_extension(format!("{}", std::process::id()));
@@ -30,10 +34,10 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     Ok(listener)
 }
 
-/// Removes sockets of daemons that were killed between bind and rename: `<path without extension>.<pid>`. The lock says that
-/// no other daemon is between the two.
+/// Removes sockets of daemons that were killed between bind and rename: `<path without extension>.<pid>`. The lock says
+/// that no other daemon is between the two.
 fn remove_unpublished(path: &Path) {
-    let entries = path.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten().flatten();
     for entry in entries.map(|entry| entry.path()) {
         let pid = entry.extension().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
         let is_socket = fs::symlink_metadata(&entry).is_ok_and(|about| about.file_type().is_socket());
@@ -43,7 +47,8 @@ fn remove_unpublished(path: &Path) {
     }
 }
 
-/// For requests. The listener stays with the caller: as long as anybody holds it, who connects waits and is not refused.
+/// For requests. The listener stays with the caller: as long as anybody holds it, who connects waits and is not
+/// refused.
 pub(crate) fn accepting(listener: &UnixListener) -> Result<tokio::net::UnixListener, Failure> {
     let wrong = |error: std::io::Error| Failure::daemon(format!("listen: {error}"));
     let accepting = listener.try_clone().map_err(wrong)?;
@@ -54,7 +59,7 @@ pub(crate) fn accepting(listener: &UnixListener) -> Result<tokio::net::UnixListe
 /// Takes the socket away, so that a client is told at once that no daemon answers.
 pub(crate) fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
-        // After a reset its folder is gone.
+        // After a reset its directory is gone.
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!("remove socket {}: {error}", path.display());
@@ -69,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_dead_daemons_socket_is_replaced_by_one_for_root_alone() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("run/x.sock");
         drop(listen(&path).expect("first"));
         // As a daemon leaves it that is killed before it publishes its socket.

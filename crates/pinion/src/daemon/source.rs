@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::config::{Config, ConfigError, DEFAULT_FILE, Layers, folder_of};
+use super::config::{Config, ConfigError, DEFAULT_FILE, Layers, directory_of};
 
 /// Most links on the way to a file: as many as the kernel follows (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -57,20 +57,21 @@ impl Source {
         self.paths().into_iter().map(look).collect()
     }
 
-    /// The folders in which a change may be one of the configuration: where its files are, and every link on the way there.
-    pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let drop_ins = folder_of(self.file.as_deref());
-        let mut folders = vec![existing(&drop_ins)];
-        folders.extend(self.paths().iter().chain([&drop_ins]).flat_map(|path| on_the_way(path)));
-        folders.sort();
-        folders.dedup();
-        folders
+    /// The directories in which a change may be one of the configuration: where its files are, and every link on the
+    /// way there.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let drop_ins = directory_of(self.file.as_deref());
+        let mut directories = vec![existing(&drop_ins)];
+        directories.extend(self.paths().iter().chain([&drop_ins]).flat_map(|path| on_the_way(path)));
+        directories.sort();
+        directories.dedup();
+        directories
     }
 
     fn paths(&self) -> Vec<PathBuf> {
         let main = self.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
         let mut paths = vec![main];
-        let entries = fs::read_dir(folder_of(self.file.as_deref())).into_iter().flatten().flatten();
+        let entries = fs::read_dir(directory_of(self.file.as_deref())).into_iter().flatten().flatten();
         let mut more: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         more.retain(|path| path.extension().is_some_and(|end| end == "toml"));
         more.sort();
@@ -79,9 +80,9 @@ impl Source {
     }
 }
 
-/// Folders of the links that a path leads over, and the one in which it ends.
+/// Directories of the links that a path leads over, and the one in which it ends.
 fn on_the_way(path: &Path) -> Vec<PathBuf> {
-    let (mut at, mut folders) = (PathBuf::new(), Vec::new());
+    let (mut at, mut directories) = (PathBuf::new(), Vec::new());
     let mut parts: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
     while let Some(part) = parts.pop_front() {
         if part == ".." {
@@ -90,20 +91,20 @@ fn on_the_way(path: &Path) -> Vec<PathBuf> {
         }
         let next = at.join(part);
         match fs::read_link(&next) {
-            Ok(target) if folders.len() < LINKS_MAX => {
-                folders.push(at.clone());
+            Ok(target) if directories.len() < LINKS_MAX => {
+                directories.push(at.clone());
                 target.components().rev().for_each(|part| parts.push_front(part.as_os_str().to_owned()));
             }
             _ => at = next,
         }
     }
-    folders.extend(at.parent().map(existing));
-    folders
+    directories.extend(at.parent().map(existing));
+    directories
 }
 
-/// The folder, or the nearest one above it that is there.
-fn existing(folder: &Path) -> PathBuf {
-    folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
+/// The directory, or the nearest one above it that is there.
+fn existing(directory: &Path) -> PathBuf {
+    directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
 }
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_link_on_the_way_is_looked_at() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let root = dir.path().canonicalize().expect("a path");
         let make = |name: &str| fs::create_dir_all(root.join(name)).expect("made");
         make("etc/c.toml.d");
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_the_command_line_says_is_checked_like_a_file() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("c.toml");
         fs::write(&file, "data_dir = \"/d\"\n[log]\nlevel = \"warn\"\n").expect("written");
         let source = |level: &str, state: &str| Source {

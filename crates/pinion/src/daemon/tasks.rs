@@ -34,8 +34,8 @@ async fn upgrade_monitor(live: Arc<Live>, program: PathBuf) {
     }
 }
 
-/// Reports to the service manager that tasks are run. Nothing that a container, a disk or the monitor can delay is asked
-/// here: `Status` and `pinion info` report those.
+/// Reports to the service manager that tasks are run. Nothing that a container, a disk or the monitor can delay is
+/// asked here: `Status` and `pinion info` report those.
 async fn signs_of_life() {
     let Some(wanted) = notify::watchdog() else { return };
     loop {

@@ -1,4 +1,4 @@
-//! Changes in folders, by inotify(7): of files, of what replaces them, of links to them.
+//! Changes in directories, by inotify(7): of files, of what replaces them, of links to them.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -21,8 +21,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of these folders; one that is not there is left out. Must be called within a runtime.
-    pub(crate) fn of(folders: &[PathBuf]) -> io::Result<Self> {
+    /// Of these directories; one that is not there is left out. Must be called within a runtime.
+    pub(crate) fn of(directories: &[PathBuf]) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -32,8 +32,8 @@ impl Watch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        for folder in folders {
-            match inotify::add_watch(&inotify, folder, flags) {
+        for directory in directories {
+            match inotify::add_watch(&inotify, directory, flags) {
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_links_and_what_replaces_them_are_seen() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
         let mut watch = Watch::of(&[dir.path().to_owned(), path("not-there")]).expect("inotify");
         fs::write(path("a"), "1").expect("written");

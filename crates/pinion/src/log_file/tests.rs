@@ -27,7 +27,7 @@ fn lines_have_the_form_or_are_left_out() {
 
 #[test]
 fn a_line_that_is_not_whole_waits_for_its_end() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     let mut file = File::create(&path).expect("made");
     let text = line("F hello");
@@ -40,7 +40,7 @@ fn a_line_that_is_not_whole_waits_for_its_end() {
 
 #[test]
 fn a_rotation_loses_nothing() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     fs::write(&path, line("F 1")).expect("written");
     let mut log = LogFile::open(&path).expect("opened");
@@ -56,7 +56,7 @@ fn a_rotation_loses_nothing() {
 
 #[test]
 fn the_tail_counts_lines_not_pieces() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     let all = [line("F 1"), line("P 2"), line("F 2"), line("F 3"), line("P 4")].concat();
     fs::write(&path, all).expect("written");
@@ -69,7 +69,7 @@ fn the_tail_counts_lines_not_pieces() {
 
 #[test]
 fn old_lines_can_be_left_out() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.log");
     fs::write(&path, "2026-01-01T00:00:00Z stdout F old\n2026-01-01T00:00:01Z stdout F new\n").expect("written");
     let since = crate::moment::parse("2026-01-01T00:00:01Z").expect("a moment");

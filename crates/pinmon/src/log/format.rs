@@ -18,8 +18,8 @@ pub(crate) struct Piece {
     pub(crate) full: bool,
 }
 
-/// Cuts output into pieces of at most `line_max` bytes, and returns how many bytes they cover. What is not a whole line is
-/// left, unless it is longer than `line_max` or `flush` asks for all.
+/// Cuts output into pieces of at most `line_max` bytes, and returns how many bytes they cover. What is not a whole line
+/// is left, unless it is longer than `line_max` or `flush` asks for all.
 pub(crate) fn cut(data: &[u8], line_max: usize, flush: bool, pieces: &mut Vec<Piece>) -> usize {
     let mut start = 0;
     pieces.clear();
@@ -90,8 +90,8 @@ fn digits(text: &mut [u8], mut value: u64) {
     }
 }
 
-/// Year, month, day of a day since the epoch, in the proleptic Gregorian calendar: years are counted from March, so that
-/// the leap day is a year's last.
+/// Year, month, day of a day since the epoch, in the proleptic Gregorian calendar: years are counted from March, so
+/// that the leap day is a year's last.
 fn civil(day: u64) -> (u64, u64, u64) {
     const DAYS_TO_EPOCH: u64 = 719_468; // from 0000-03-01
     const DAYS_OF_ERA: u64 = 146_097; // 400 years

@@ -1,5 +1,5 @@
-//! Which container's pipe a log writer is inside of, and since when, for the monitor to see: `pipe.rs` says why it may stay
-//! there.
+//! Which container's pipe a log writer is inside of, and since when, for the monitor to see: `pipe.rs` says why it may
+//! stay there.
 
 use std::{cell::Cell, io, time::Duration};
 

@@ -160,8 +160,8 @@ impl Journal {
         parse(&self.memory.bytes()[..HEADER])
     }
 
-    /// Reads whose batch is on its way in a journal file, without the lock that its writer holds: true only of a writer that
-    /// runs no longer, be it that the kernel cannot end it yet. `None`: it is idle, or was never used.
+    /// Reads whose batch is on its way in a journal file, without the lock that its writer holds: true only of a writer
+    /// that runs no longer, be it that the kernel cannot end it yet. `None`: it is idle, or was never used.
     pub(crate) fn look(file: &OwnedFd) -> io::Result<Option<Entry>> {
         let mut header = [0; HEADER];
         let mut filled = 0;

@@ -11,7 +11,8 @@ use super::{
     sink::Sink,
 };
 
-/// Brings the journal's batch to its end. `fifo` is the stream it came from (none for a terminal, or where the FIFO is gone).
+/// Brings the journal's batch to its end. `fifo` is the stream it came from (none for a terminal, or where the FIFO is
+/// gone).
 pub(crate) fn recover(
     journal: &mut Journal,
     fifo: Option<(BorrowedFd<'_>, Hold<'_>)>,

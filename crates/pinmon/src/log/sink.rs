@@ -1,5 +1,5 @@
-//! A container's log file, and what happens when it cannot be written: output is dropped and counted, never held up, and
-//! the log says so as soon as it can be written again.
+//! A container's log file, and what happens when it cannot be written: output is dropped and counted, never held up,
+//! and the log says so as soon as it can be written again.
 
 use std::io::{self, IoSlice};
 

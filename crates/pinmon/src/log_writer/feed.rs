@@ -1,9 +1,9 @@
 //! A container's output in its writer: its streams, the log they go to, and who is attached.
 //!
-//! A part of a line stays in its FIFO, but never for long: the kernel does not wake a reader for a writer that finds a FIFO
-//! neither empty nor with enough room, so a reader that waited for the rest of the line might wait forever. While a part is
-//! there, the stream rests and is looked at again after [`REST_FIRST`], then twice as late each time; after [`RESTS`] looks
-//! without a whole line it is written as it is (`P`).
+//! A part of a line stays in its FIFO, but never for long: the kernel does not wake a reader for a writer that finds a
+//! FIFO neither empty nor with enough room, so a reader that waited for the rest of the line might wait forever. While
+//! a part is there, the stream rests and is looked at again after [`REST_FIRST`], then twice as late each time; after
+//! [`RESTS`] looks without a whole line it is written as it is (`P`).
 
 use std::{io, time::Duration};
 
@@ -117,8 +117,8 @@ impl Feed {
         self.taps.close(epoll);
     }
 
-    /// The container's end came nearer. What is there when it is final is all: a process that holds the other end may write on
-    /// as long as it likes.
+    /// The container's end came nearer. What is there when it is final is all: a process that holds the other end may
+    /// write on as long as it likes.
     pub(super) fn end(&mut self, end: End, hold: Hold<'_>) {
         if end == End::Final && self.end < End::Final {
             for stream in &mut self.streams {

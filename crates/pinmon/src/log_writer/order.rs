@@ -62,7 +62,8 @@ pub(crate) enum Report {
     TapClosed { serial: u64, number: u8 },
     /// Output was dropped, or the log was given the count; `message`: the daemon is to be notified, too.
     Lost { serial: u64, loss: Loss, message: Option<String> },
-    /// The container held up its writer for too long, all in all: another one is to move its output. Here it waits for `Close`.
+    /// The container held up its writer for too long, all in all: another one is to move its output. Here it waits for
+    /// `Close`.
     Held { serial: u64 },
     /// All output of a container that ended is in its log and with its clients. Here it waits for `Close`.
     Drained { serial: u64 },

@@ -35,8 +35,8 @@ use crate::{
 
 /// Batches, each of another stream where more than one is ready, until events are looked at again.
 const TURNS: usize = 8;
-/// How long this process keeps its copies after the monitor closed its own: a clone of the monitor that has not closed what it
-/// inherited yet must not be the last one to close a pipe.
+/// How long this process keeps its copies after the monitor closed its own: a clone of the monitor that has not closed
+/// what it inherited yet must not be the last one to close a pipe.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// See the head of this file.
@@ -56,7 +56,8 @@ pub(super) struct LogWriter<'a> {
     pub(super) timers: Timers,
     /// By serial number.
     pub(super) feeds: BTreeMap<u64, Feed>,
-    /// Outputs that are at their end here, by serial: closed [`GRACE`] after the monitor has closed its own descriptors.
+    /// Outputs that are at their end here, by serial: closed [`GRACE`] after the monitor has closed its own
+    /// descriptors.
     pub(super) drained: BTreeMap<u64, Feed>,
     /// Streams that may have more, each once.
     pub(super) ready: VecDeque<(u64, StreamKind)>,
@@ -195,7 +196,8 @@ impl LogWriter<'_> {
         self.settle(serial)
     }
 
-    /// Brings home what was on its way when a writer was killed: it may still wait for its file system, and is waited for.
+    /// Brings home what was on its way when a writer was killed: it may still wait for its file system, and is waited
+    /// for.
     fn recover(&self, name: &str, feed: &mut Feed, serial: u64) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut journal = Journal::map_when_free(openat(&self.state, name, flags, Mode::empty())?)?;
@@ -280,7 +282,8 @@ impl LogWriter<'_> {
         self.account(serial)
     }
 
-    /// A container that held this process up for too long, all in all, is given back to the monitor, between two batches.
+    /// A container that held this process up for too long, all in all, is given back to the monitor, between two
+    /// batches.
     fn account(&mut self, serial: u64) -> io::Result<()> {
         let long = self.held.take_long();
         if self.is_apart || long.is_zero() {

@@ -25,8 +25,8 @@ use crate::{
 };
 
 const ID_MAX: usize = 128;
-/// Groups that a container may make below its own (v2), those of its commands among them: enough for an init system or a
-/// nested container engine, and a removal of some tenths of a second.
+/// Groups that a container may make below its own (v2), those of its commands among them: enough for an init system or
+/// a nested container engine, and a removal of some tenths of a second.
 pub(super) const NESTING: Nesting = Nesting { depth: 32, descendants: 2048 };
 /// Shortest piece of a line that may be asked for: shorter ones would be more prefix than text.
 const LINE_MIN: usize = 64;

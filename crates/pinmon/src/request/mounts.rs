@@ -9,8 +9,8 @@ const WAITING_MAX: usize = 4 * MOUNTS_MAX;
 /// Mounts that are closed in one turn of the loop.
 const CLOSED_AT_ONCE: usize = 64;
 
-/// Mounts that are to be closed. The last close of a mount that is attached nowhere unmounts it: some 50 µs, and more under load,
-/// which thousands of them must not cost in one turn of the loop.
+/// Mounts that are to be closed. The last close of a mount that is attached nowhere unmounts it: some 50 µs, and more
+/// under load, which thousands of them must not cost in one turn of the loop.
 #[derive(Debug, Default)]
 pub(crate) struct UnusedMounts(Vec<OwnedFd>);
 

@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Monitor {
-    /// Executes the attached program in this process as soon as nothing is on its way; answered by it, or by this one with
-    /// the reason why it goes on.
+    /// Executes the attached program in this process as soon as nothing is on its way; answered by it, or by this one
+    /// with the reason why it goes on.
     pub(super) fn upgrade(&mut self, asked: Asked, attachments: &mut Attachments) -> Answer {
         let program = attachments
             .take(Role::Program)

@@ -74,7 +74,8 @@ impl Monitor {
     }
 }
 
-/// Executes a program to go on from this state, `previous` being the one to return to. Returns only with the reason why not.
+/// Executes a program to go on from this state, `previous` being the one to return to. Returns only with the reason why
+/// not.
 pub(super) fn become_program(
     program: BorrowedFd<'_>,
     state: &impl AsRawFd,

@@ -41,8 +41,8 @@ use crate::{
     writers::Writers,
 };
 
-/// `pinmon resume`: goes on from a state, or gives it back to the program before. `refused`: the program that was to take
-/// over could not, and this is the one before.
+/// `pinmon resume`: goes on from a state, or gives it back to the program before. `refused`: the program that was to
+/// take over could not, and this is the one before.
 pub(crate) fn resume(state: Number, previous: Number, refused: Option<String>) -> Result<(), String> {
     let _ = rustix::thread::set_name(c"pinmon");
     let originals = if refused.is_some() { Originals::Taken } else { Originals::Kept };
@@ -77,7 +77,7 @@ fn restored(number: Number, from: Originals) -> Result<(Monitor, Asked), String>
     let trees: Vec<_> =
         state.trees.iter().map(|(name, fd)| Ok((name.clone(), own(*fd)?))).collect::<Result<_, String>>()?;
     let trees = during("take over the cgroup trees", Hierarchies::from_descriptors(trees))?;
-    let journals = during("list journals", Journals::open(own(state.folder)?))?;
+    let journals = during("list journals", Journals::open(own(state.directory)?))?;
     let mut programs = Programs::default();
     let filters = state.programs.iter().map(|bytes| seccomp::Program::from_bytes(bytes).map(|p| programs.share(p)));
     let filters: Vec<Rc<seccomp::Program>> = during("read seccomp programs", filters.collect())?;

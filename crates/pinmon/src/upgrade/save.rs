@@ -72,7 +72,7 @@ impl Monitor {
             head: Head { format: FORMAT, contract: monitor_api::MAJOR, version: env!("CARGO_PKG_VERSION").to_owned() },
             asked,
             listener: files.add(&self.listener),
-            folder: files.add(self.journals.state()),
+            directory: files.add(self.journals.state()),
             journal,
             trees: self.trees.descriptors().map(|(name, fd)| (name.to_owned(), files.add_borrowed(fd))).collect(),
             node_mounts: self.node_mounts.as_ref().map(|fd| files.add(fd)),

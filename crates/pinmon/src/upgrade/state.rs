@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) all: Vec<Number>,
     pub(super) listener: Number,
     /// The state directory, and the name of an idle journal in it.
-    pub(super) folder: Number,
+    pub(super) directory: Number,
     pub(super) journal: String,
     pub(super) trees: Vec<(String, Number)>,
     /// Limits of open files as the daemon gave them (current, maximum), where they were raised.

@@ -1,5 +1,5 @@
-//! Log writers that a container holds up: one that is inside a call on a container's pipe waits for the pipe's lock as long as
-//! a process of the container likes (`pipe.rs`), and no signal ends that.
+//! Log writers that a container holds up: one that is inside a call on a container's pipe waits for the pipe's lock as
+//! long as a process of the container likes (`pipe.rs`), and no signal ends that.
 //!
 //! ```text
 //! writer: sets its alarm, notes whose pipe it touches ──rings──▶ monitor: it is in that pipe, and uninterruptible
@@ -42,8 +42,8 @@ pub(super) fn shared(list: &BTreeMap<Place, Writer>) -> impl DoubleEndedIterator
 }
 
 impl Monitor {
-    /// A writer's alarm rang: a step takes its time, in a file system or in a container's pipe. It is looked at again and again
-    /// until that step ends: it may come from the one to the other.
+    /// A writer's alarm rang: a step takes its time, in a file system or in a container's pipe. It is looked at again
+    /// and again until that step ends: it may come from the one to the other.
     pub(crate) fn alarm_rang(&mut self, number: u64) {
         let Some(place) = self.writers.place_of(number) else { return };
         let Some(writer) = self.writers.list.get_mut(&place) else { return };
@@ -66,7 +66,8 @@ impl Monitor {
                 Some(_) => return self.timers.within(AGAIN, Timer::Alarm(number)),
             }
         }
-        // Killed and still there, it has not run since: it never will. Else its end is reported in a moment, or it hangs in it.
+        // Killed and still there, it has not run since: it never will. Else its end is reported in a moment, or it
+        // hangs in it.
         match process::is_uninterruptible(writer.pid) {
             true => self.leave_writer(place),
             false => self.timers.within(AGAIN, Timer::Alarm(number)),

@@ -77,8 +77,8 @@ impl Monitor {
         }
     }
 
-    /// Closes output, and leaves its writer the order to close the log: the last close of a file that was unlinked removes it,
-    /// which takes its time on a slow disk. Returns whose orders are to be sent.
+    /// Closes output, and leaves its writer the order to close the log: the last close of a file that was unlinked
+    /// removes it, which takes its time on a slow disk. Returns whose orders are to be sent.
     fn close_output(&mut self, serial: u64) -> Option<Place> {
         let Self { containers, writers, .. } = self;
         let (_, output) = find(containers, &mut writers.orphans, serial)?;

@@ -21,8 +21,8 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(30);
 /// Most outputs that outlive their containers.
 const ORPHANS_MAX: usize = 64;
-/// How long writers may take to finish before they are killed, and how long killed ones are waited for: one whose file system
-/// hangs takes longer than anybody waits.
+/// How long writers may take to finish before they are killed, and how long killed ones are waited for: one whose file
+/// system hangs takes longer than anybody waits.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(250);
 
 impl Monitor {

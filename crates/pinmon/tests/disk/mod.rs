@@ -1,4 +1,5 @@
-//! A file system of its own for one test, which can be made to hang: ext4 on a loop device, in a mount namespace of this thread.
+//! A file system of its own for one test, which can be made to hang: ext4 on a loop device, in a mount namespace of
+//! this thread.
 #![allow(unreachable_pub, reason = "a module of a test program")]
 
 use std::{

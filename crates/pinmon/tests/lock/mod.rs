@@ -60,8 +60,8 @@ impl Lock {
     }
 }
 
-/// A container, and the open file of its standard output, as a process has it that was passed it. Without it the container's
-/// own last close would wait for the lock, and so would its end.
+/// A container, and the open file of its standard output, as a process has it that was passed it. Without it the
+/// container's own last close would wait for the lock, and so would its end.
 pub fn passed(node: &mut Node, id: &str, script: &str) -> (Held, File) {
     let output = node.output(id);
     let file = output.iter().find(|(role, _)| *role == Role::Stdout).map(|(_, file)| file.try_clone().expect("dup"));

@@ -75,8 +75,8 @@ impl Node {
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("/pinion-test-pinmon-{}-{number}", std::process::id());
         let root = state.path().join("root");
-        for folder in ["bin", "dev", "proc", "tmp"] {
-            fs::create_dir_all(root.join(folder)).expect("mkdir");
+        for directory in ["bin", "dev", "proc", "tmp"] {
+            fs::create_dir_all(root.join(directory)).expect("mkdir");
         }
         fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox-static is installed");
         for name in [

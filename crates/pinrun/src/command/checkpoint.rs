@@ -14,7 +14,7 @@ use crate::{
     command::{delete, state::word},
     criu::{
         DESCRIPTORS, explained,
-        options::{FLAGS, Folders, common},
+        options::{Directories, FLAGS, common},
         outside,
         request::{Kind, Options},
         service::{Preparation, Service},
@@ -22,7 +22,7 @@ use crate::{
     exit_code::ExitCode,
     failure::{Failure, warn},
     flags::{Flag, Flags, Order, switch, value},
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 const LOG: &str = "dump.log";
@@ -40,10 +40,10 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let known: Vec<Flag> = FLAGS.into_iter().chain(more).collect();
     let flags = Flags::parse(arguments, &known, Order::Mixed)?;
     let id = flags.id()?;
-    let folder = Folder::open(&global.root, id)?;
-    let record = folder.load()?;
+    let directory = Directory::open(&global.root, id)?;
+    let record = directory.load()?;
     let freezer = outside::freezer(&record.cgroup);
-    match record.status(&folder)? {
+    match record.status(&directory)? {
         oci::Status::Running => {}
         oci::Status::Paused if freezer.as_ref().is_some_and(|freezer| freezer.join("cgroup.freeze").exists()) => {}
         oci::Status::Paused => {
@@ -56,12 +56,12 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         }
     }
     let kind = if flags.is_on("pre-dump")? { Kind::PreDump } else { Kind::Dump };
-    let folders = Folders::open(&flags, true)?;
-    let dumped = dump(&flags, &record, &folders, kind, freezer);
-    dumped.map_err(|failure| explained(failure, &folders.log(LOG)).within(format!("checkpoint container {id}")))?;
+    let directories = Directories::open(&flags, true)?;
+    let dumped = dump(&flags, &record, &directories, kind, freezer);
+    dumped.map_err(|failure| explained(failure, &directories.log(LOG)).within(format!("checkpoint container {id}")))?;
     if kind == Kind::Dump && !flags.is_on("leave-running")? {
         let group = record.group().ok();
-        if let Err(failure) = delete::clean(global, folder, record, group) {
+        if let Err(failure) = delete::clean(global, directory, record, group) {
             // The image is there, which is what was asked for.
             warn(global, &failure.message);
         }
@@ -72,11 +72,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
 fn dump(
     flags: &Flags,
     record: &Record,
-    folders: &Folders,
+    directories: &Directories,
     kind: Kind,
     freezer: Option<PathBuf>,
 ) -> Result<(), Failure> {
-    let mut options = common(flags, folders, LOG, &record.annotations)?;
+    let mut options = common(flags, directories, LOG, &record.annotations)?;
     options
         .pid(record.pid)
         .root(&record.rootfs)
@@ -86,13 +86,13 @@ fn dump(
     if let Some(freezer) = freezer {
         options.freezer(&freezer.to_string_lossy());
     }
-    tell_iteration(&mut options, flags, folders)?;
+    tell_iteration(&mut options, flags, directories)?;
     let trees = cgroup::Hierarchies::open()?;
     let config = Path::new(&record.bundle).join("config.json");
     let spec: oci::Spec = bundle::read_json(&config, &format!("{config:?} of the container"))?;
     if kind == Kind::Dump {
         outside::name_all(&mut options, &spec, record.pid, trees.layout() == cgroup::Layout::V2)?;
-        write_descriptors(&folders.images, record.pid)?;
+        write_descriptors(&directories.images, record.pid)?;
     }
     let status = StatusFile::parse(flags)?;
     let preparation = Preparation { cgroup: None, waits: false, inherited: &[], work: &|| Ok(()) };
@@ -110,14 +110,14 @@ fn dump(
 }
 
 /// What only a migration in several steps needs.
-fn tell_iteration(options: &mut Options, flags: &Flags, folders: &Folders) -> Result<(), Failure> {
+fn tell_iteration(options: &mut Options, flags: &Flags, directories: &Directories) -> Result<(), Failure> {
     if let Some(parent) = flags.text("parent-path")?.filter(|parent| !parent.is_empty()) {
         if Path::new(parent).is_absolute() {
             return Err(Failure::usage(format!("--parent-path {parent:?}: must be relative to the image path")));
         }
-        let folder = folders.images.join(parent);
-        if !folder.is_dir() {
-            return Err(Failure::usage(format!("--parent-path {parent:?}: {folder:?} is no folder")));
+        let directory = directories.images.join(parent);
+        if !directory.is_dir() {
+            return Err(Failure::usage(format!("--parent-path {parent:?}: {directory:?} is no directory")));
         }
         options.parent_images(parent).track_memory(true);
     }

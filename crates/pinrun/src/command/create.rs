@@ -16,6 +16,6 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         launched.abandon(global);
         return Err(error.into());
     }
-    launched.folder.unlock();
+    launched.directory.unlock();
     Ok(ExitCode::SUCCESS)
 }

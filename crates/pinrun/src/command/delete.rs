@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, warn, warn_each},
     flags::{Flags, Order, switch},
     hook_output,
-    state::{self, Folder, Record},
+    state::{self, Directory, Record},
 };
 
 /// How long a killed process may take to end: it may be in the middle of a disk's or a network's work.
@@ -25,31 +25,31 @@ const END_SECONDS: i64 = 10;
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[switch(&["force", "f"])], Order::Mixed)?;
     let (id, force) = (flags.id()?, flags.is_on("force")?);
-    let Some(folder) = Folder::find(&global.root, id)? else {
+    let Some(directory) = Directory::find(&global.root, id)? else {
         return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
     };
-    if !folder.has_record() {
+    if !directory.has_record() {
         // What a killed call left is no container, but goes.
-        folder.remove_leftover()?;
+        directory.remove_leftover()?;
         return if force { Ok(ExitCode::SUCCESS) } else { Err(Failure::absent(id)) };
     }
-    let record = match folder.load() {
+    let record = match directory.load() {
         Err(failure) if force => {
             warn(global, &format!("{failure}; removed what can be known of the container without it"));
-            return folder.remove_broken().map(|()| ExitCode::SUCCESS);
+            return directory.remove_broken().map(|()| ExitCode::SUCCESS);
         }
         result => result?,
     };
     let group = remaining(&record)?;
     if let Some(init) = record.init()? {
-        let status = record.status(&folder)?;
+        let status = record.status(&directory)?;
         if !force && status != oci::Status::Created {
             let status = word(status);
             return Err(Failure::new(format!("cannot delete container {id} that is not stopped: {status}")));
         }
         end(&record, &init, group.as_ref())?;
     }
-    clean(global, folder, record, group)?;
+    clean(global, directory, record, group)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -63,12 +63,12 @@ fn remaining(record: &Record) -> Result<Option<Group>, Failure> {
 }
 
 /// Stops a container, whatever it does, and removes it.
-pub(crate) fn destroy(global: &Global, folder: Folder, record: Record) -> Result<(), Failure> {
+pub(crate) fn destroy(global: &Global, directory: Directory, record: Record) -> Result<(), Failure> {
     let group = remaining(&record)?;
     if let Some(init) = record.init()? {
         end(&record, &init, group.as_ref())?;
     }
-    clean(global, folder, record, group)
+    clean(global, directory, record, group)
 }
 
 /// Kills the container, frozen or not, and waits for its init to be gone.
@@ -93,9 +93,14 @@ fn end(record: &Record, init: &OwnedFd, group: Option<&Group>) -> Result<(), Fai
     }
 }
 
-/// Everything that a container whose init has ended still has: processes that outlived it, its group, its folder. What is
-/// left when this fails is there for another `delete`.
-pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Option<Group>) -> Result<(), Failure> {
+/// Everything that a container whose init has ended still has: processes that outlived it, its group, its directory.
+/// What is left when this fails is there for another `delete`.
+pub(crate) fn clean(
+    global: &Global,
+    directory: Directory,
+    record: Record,
+    group: Option<Group>,
+) -> Result<(), Failure> {
     if let Some(group) = group {
         // In a PID namespace of its own nobody outlives its init.
         if !record.own_pids && group.is_real() {
@@ -110,7 +115,7 @@ pub(crate) fn clean(global: &Global, folder: Folder, record: Record, group: Opti
     if let Some(rdt) = &record.intel_rdt {
         container::intel_rdt::remove(rdt, &record.id)?;
     }
-    folder.remove()?;
+    directory.remove()?;
     // They were checked when the container was made.
     match hook_output::hooks(&record) {
         Ok(hooks) => {

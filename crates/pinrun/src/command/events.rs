@@ -20,14 +20,14 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, switch, value},
-    state::Folder,
+    state::Directory,
 };
 
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[value(&["interval"]), switch(&["stats"])], Order::Mixed)?;
     let id = flags.id()?;
     let interval = interval(flags.text("interval")?.unwrap_or("5s"))?;
-    let record = Folder::open(&global.root, id)?.load()?;
+    let record = Directory::open(&global.root, id)?.load()?;
     let init = record.running()?;
     let group = record.group()?;
     print("stats", id, Some(stats::stats(&group)?))?;
@@ -47,8 +47,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// How often, and how long after an early notice, the count is looked at: the process that is chosen may take a moment to be
-/// killed, or be spared for one that ends anyway.
+/// How often, and how long after an early notice, the count is looked at: the process that is chosen may take a moment
+/// to be killed, or be spared for one that ends anyway.
 const COUNT_PAUSE: Duration = Duration::from_millis(10);
 const COUNT_TIME: Duration = Duration::from_secs(2);
 

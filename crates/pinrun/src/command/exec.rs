@@ -20,7 +20,7 @@ use crate::{
     keyring,
     launch::{self, write_pid},
     preserve::Preserved,
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 const FLAGS: [Flag; 18] = [
@@ -69,8 +69,8 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
     let flags = Flags::parse(arguments, &FLAGS, Order::Strict)?;
     let preserved = Preserved::parse(&flags)?;
     let id = flags.words.first().ok_or_else(|| Failure::usage("a container id is needed"))?;
-    let folder = Folder::open(&global.root, text(id)?)?;
-    let record = folder.load()?;
+    let directory = Directory::open(&global.root, text(id)?)?;
+    let record = directory.load()?;
     let running = Running::find(&record, flags.is_on("ignore-paused")?)?;
     let mut request = Request { preserved, ..request(&flags, &record)? };
     preserved.tell(&mut request.process.env);
@@ -78,7 +78,7 @@ fn execute(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failur
         keyring::join(global, &record.id, request.process.selinux_label.as_deref());
     }
     let foreground = if request.detach { None } else { Some(Foreground::prepare()?) };
-    let (nascent, terminal) = launch(&request, &folder, &record, running)?;
+    let (nascent, terminal) = launch(&request, &directory, &record, running)?;
     debug(global, || format!("container {}: process {} executed its program", record.id, nascent.pid));
     match foreground {
         None => Ok(ExitCode::SUCCESS),
@@ -172,8 +172,8 @@ fn adapted(base: &oci::Process, flags: &Flags) -> Result<oci::Process, Failure> 
     Ok(process)
 }
 
-/// Of a user other than root execve(2) leaves only the ambient capabilities, which have to be inheritable too. Root needs
-/// neither, and what is inheritable is given to programs that nobody thought of (CVE-2022-29162).
+/// Of a user other than root execve(2) leaves only the ambient capabilities, which have to be inheritable too. Root
+/// needs neither, and what is inheritable is given to programs that nobody thought of (CVE-2022-29162).
 fn add_capability(process: &mut oci::Process, capability: &str) {
     let is_root = process.user.uid == 0;
     let sets = process.capabilities.get_or_insert_default();
@@ -202,7 +202,7 @@ fn ids(user: &str, gid: u32) -> Result<(u32, u32), Failure> {
 /// Until the command runs.
 fn launch(
     request: &Request,
-    folder: &Folder,
+    directory: &Directory,
     record: &Record,
     running: Running,
 ) -> Result<(Nascent, Option<OwnedFd>), Failure> {
@@ -216,7 +216,7 @@ fn launch(
         preserve: request.preserved.count,
         ..Stdio::default()
     };
-    let seccomp = folder.seccomp()?;
+    let seccomp = directory.seccomp()?;
     let target = container::Target {
         init: init.as_fd(),
         user_namespace: record.own_users,

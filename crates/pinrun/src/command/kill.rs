@@ -6,7 +6,7 @@ use crate::{
     failure::Failure,
     flags::{Flags, Order, switch, text},
     signals,
-    state::Folder,
+    state::Directory,
 };
 
 /// `kill ID [SIGNAL]`: to the container's init; with `--all` to every process of its group.
@@ -17,8 +17,8 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         [id, signal] => (text(id)?, signals::parse(text(signal)?)?),
         _ => return Err(Failure::usage("kill needs a container id, and may have a signal")),
     };
-    let folder = Folder::open(&global.root, id)?;
-    let record = folder.load()?;
+    let directory = Directory::open(&global.root, id)?;
+    let record = directory.load()?;
     let init = record.init()?;
     let all = flags.is_on("all")?;
     if all || signal == libc::SIGKILL && !record.own_pids {

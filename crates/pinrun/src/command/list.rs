@@ -6,7 +6,7 @@ use crate::{
     exit_code::ExitCode,
     failure::{Failure, warn},
     flags::{Flags, Order, switch, value},
-    state::{self, Folder},
+    state::{self, Directory},
 };
 
 /// `list`: every container of the root. One that cannot be read is told and left out; it never hides the others.
@@ -15,11 +15,12 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let mut containers = Vec::new();
     for id in state::list(&global.root)? {
         // Removed just now, or not there yet.
-        let Ok(folder) = Folder::open(&global.root, &id) else { continue };
-        if !folder.has_record() {
+        let Ok(directory) = Directory::open(&global.root, &id) else { continue };
+        if !directory.has_record() {
             continue;
         }
-        let found = folder.load().and_then(|record| record.status(&folder).map(|status| Printed::new(record, status)));
+        let found =
+            directory.load().and_then(|record| record.status(&directory).map(|status| Printed::new(record, status)));
         match found {
             Ok(printed) => containers.push(printed),
             Err(failure) => warn(global, &format!("{failure}; delete --force {id} removes it")),

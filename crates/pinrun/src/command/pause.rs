@@ -6,16 +6,16 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
-    state::Folder,
+    state::Directory,
 };
 
 /// `pause ID`: freezes every process of the container; returns when they are.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let id = flags.id()?;
-    let folder = Folder::open(&global.root, id)?;
-    let record = folder.load()?;
-    match record.status(&folder)? {
+    let directory = Directory::open(&global.root, id)?;
+    let record = directory.load()?;
+    match record.status(&directory)? {
         oci::Status::Running | oci::Status::Created => {
             record.group()?.freeze()?;
             Ok(ExitCode::SUCCESS)

@@ -6,15 +6,15 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order, text, value},
-    state::Folder,
+    state::Directory,
 };
 
 /// `ps ID [OPTIONS OF PS]`: the container's processes, as the host sees them.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[value(&["format", "f"])], Order::Strict)?;
     let (id, options) = flags.words.split_first().ok_or_else(|| Failure::usage("a container id is needed"))?;
-    let folder = Folder::open(&global.root, text(id)?)?;
-    let pids = folder.load()?.group()?.pids()?;
+    let directory = Directory::open(&global.root, text(id)?)?;
+    let pids = directory.load()?.group()?.pids()?;
     match flags.text("format")?.unwrap_or("table") {
         "json" => print_json(&pids)?,
         "table" => print(&table(options)?, &pids.into_iter().collect())?,

@@ -27,7 +27,7 @@ use crate::{
     console::ConsoleSocket,
     criu::{
         DESCRIPTORS, explained,
-        options::{FLAGS, Folders, common},
+        options::{Directories, FLAGS, common},
         outside,
         request::{Answer, Kind, Options},
         service::{Preparation, Service},
@@ -37,7 +37,7 @@ use crate::{
     flags::{Flag, Flags, Order, switch, value},
     foreground::{self, Foreground},
     launch::{self, Made, absolute, place, write_pid},
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 const LOG: &str = "restore.log";
@@ -61,37 +61,45 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     let path = |name| flags.value(name).filter(|path| !path.is_empty());
     // Before anything is opened: CRIU opens it again through this process, and mounts there.
     leave_hosts_mounts().map_err(|errno| Failure::io("make a mount namespace for criu", errno))?;
-    let folders = Folders::open(&flags, false)?;
+    let directories = Directories::open(&flags, false)?;
     let pid_file = path("pid-file").map(absolute).transpose()?;
     let socket = path("console-socket").map(ConsoleSocket::connect).transpose()?;
     let root = absolute(global.root.as_os_str())?;
     let bundle = bundle::load(path("bundle").map(OsStr::to_owned).as_deref())?;
-    let descriptors = bundle::read_json(&folders.images.join(DESCRIPTORS), &format!("{DESCRIPTORS} of the image"))?;
+    let descriptors = bundle::read_json(&directories.images.join(DESCRIPTORS), &format!("{DESCRIPTORS} of the image"))?;
     if !detach && !flags.is_on("no-subreaper")? {
         foreground::become_subreaper()?;
     }
-    let folder = Folder::create(&root, &id)?;
+    let directory = Directory::create(&root, &id)?;
     let state = root.join(&id);
-    let asked =
-        Asked { global, flags: &flags, folders: &folders, id: &id, folder: &folder, state, socket, descriptors };
+    let asked = Asked {
+        global,
+        flags: &flags,
+        directories: &directories,
+        id: &id,
+        directory: &directory,
+        state,
+        socket,
+        descriptors,
+    };
     let restored = asked.restore(bundle, pid_file.as_deref());
     // Neither is there if nothing came so far.
     let _ = unmount(asked.state.join(ROOT), UnmountFlags::DETACH);
-    let _ = unlinkat(folder.dir(), ROOT, AtFlags::REMOVEDIR);
+    let _ = unlinkat(directory.dir(), ROOT, AtFlags::REMOVEDIR);
     let Restored { record, group, pidfd, terminal } = match restored {
         Ok(restored) => restored,
         Err(failure) => {
             // What failed first is what to tell.
-            let _ = folder.remove();
-            return Err(explained(failure, &folders.log(LOG)).within(format!("restore container {id}")));
+            let _ = directory.remove();
+            return Err(explained(failure, &directories.log(LOG)).within(format!("restore container {id}")));
         }
     };
-    folder.unlock();
+    directory.unlock();
     if detach {
         return Ok(ExitCode::SUCCESS);
     }
     let code = Foreground::prepare()?.stay(&pidfd, terminal)?;
-    if let Err(failure) = delete::clean(global, folder, record, Some(group)) {
+    if let Err(failure) = delete::clean(global, directory, record, Some(group)) {
         warn(global, &failure.message);
     }
     Ok(ExitCode::from(code))
@@ -100,10 +108,10 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
 struct Asked<'a> {
     global: &'a Global,
     flags: &'a Flags,
-    folders: &'a Folders,
+    directories: &'a Directories,
     id: &'a str,
-    folder: &'a Folder,
-    /// The folder's path.
+    directory: &'a Directory,
+    /// The directory's path.
     state: PathBuf,
     socket: Option<ConsoleSocket>,
     /// What 0, 1 and 2 were.
@@ -129,7 +137,7 @@ impl Asked<'_> {
         if let Some(profile) = &linux.seccomp {
             // The image has its own; this is for commands.
             let program = seccomp::compile(profile);
-            self.folder.save_seccomp(&program.map_err(|error| Failure::new(error.to_string()))?)?;
+            self.directory.save_seccomp(&program.map_err(|error| Failure::new(error.to_string()))?)?;
         }
         outside::make_mountpoints(&spec, &rootfs)?;
         let (options, inherited) = self.options(&spec, &rootfs)?;
@@ -153,7 +161,7 @@ impl Asked<'_> {
     }
 
     fn options(&self, spec: &oci::Spec, rootfs: &Path) -> Result<(Options, Vec<OwnedFd>), Failure> {
-        let mut options = common(self.flags, self.folders, LOG, &spec.annotations)?;
+        let mut options = common(self.flags, self.directories, LOG, &spec.annotations)?;
         options.evasive_devices(true).sibling(true).root(&self.state.join(ROOT).to_string_lossy());
         if let Some(profile) = self.flags.text("lsm-profile")?.filter(|profile| !profile.is_empty()) {
             options.lsm_profile(profile);
@@ -177,7 +185,7 @@ impl Asked<'_> {
         let linux = spec.linux.clone().unwrap_or_default();
         let limits = Limits::from_spec(&linux.resources.unwrap_or_default())?;
         let path = linux.cgroups_path.unwrap_or_default();
-        let made = mkdirat(self.folder.dir(), ROOT, Mode::from_raw_mode(0o755));
+        let made = mkdirat(self.directory.dir(), ROOT, Mode::from_raw_mode(0o755));
         made.map_err(|errno| Failure::io("make the root for criu", errno))?;
         mount_root(rootfs, &self.state.join(ROOT)).map_err(|errno| Failure::io("mount the root for criu", errno))?;
         let start = |joiner: &Joiner, waits| {
@@ -194,7 +202,7 @@ impl Asked<'_> {
             service.go();
             return Ok((service, group));
         }
-        self.folder.note_group(&path)?;
+        self.directory.note_group(&path)?;
         let group = Group::create(trees, &GroupPath::parse(&path)?, &limits)?;
         let joiner = group.joiner();
         match joiner.map_err(Failure::from).and_then(|joiner| start(&joiner, false)) {
@@ -243,7 +251,7 @@ impl Asked<'_> {
                         rootfs: rootfs.clone(),
                     };
                     let record = launch::record(spec.clone(), made)?;
-                    self.folder.save(&record)?;
+                    self.directory.save(&record)?;
                     init.replace(Some((record, open_process(notice.pid)?)));
                 }
                 _ => {}
@@ -277,8 +285,8 @@ fn open_process(pid: i32) -> Result<OwnedFd, Failure> {
     pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| Failure::io("open the restored process", errno))
 }
 
-/// Moves this process into a mount namespace of its own, so that nothing that is mounted for CRIU is on the host. What the
-/// host mounts and unmounts still comes in.
+/// Moves this process into a mount namespace of its own, so that nothing that is mounted for CRIU is on the host. What
+/// the host mounts and unmounts still comes in.
 fn leave_hosts_mounts() -> Result<(), Errno> {
     syscall::mount_namespace::unshare_mounts().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)

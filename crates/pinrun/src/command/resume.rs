@@ -6,16 +6,16 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
-    state::Folder,
+    state::Directory,
 };
 
 /// `resume ID`: thaws a paused container.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let id = flags.id()?;
-    let folder = Folder::open(&global.root, id)?;
-    let record = folder.load()?;
-    match record.status(&folder)? {
+    let directory = Directory::open(&global.root, id)?;
+    let record = directory.load()?;
+    match record.status(&directory)? {
         oci::Status::Paused => {
             record.group()?.thaw()?;
             Ok(ExitCode::SUCCESS)

@@ -30,9 +30,9 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     if let Some(terminal) = &launched.terminal {
         foreground::fit(terminal);
     }
-    let Launched { folder, record, nascent, terminal, .. } = start(global, launched)?;
+    let Launched { directory, record, nascent, terminal, .. } = start(global, launched)?;
     let code = foreground.stay(&nascent.pidfd, terminal)?;
-    if !keep && let Err(failure) = delete::clean(global, folder, record, Some(nascent.group)) {
+    if !keep && let Err(failure) = delete::clean(global, directory, record, Some(nascent.group)) {
         // The container's own end is what the caller waits for.
         warn(global, &failure.message);
     }
@@ -45,7 +45,7 @@ fn start(global: &Global, mut launched: Launched) -> Result<Launched, Failure> {
         launched.abandon(global);
         return Err(failure);
     }
-    launched.folder.unlock();
+    launched.directory.unlock();
     let running = launched.record.state(oci::Status::Running);
     match launched.hooks.poststart(&running) {
         Ok(()) => Ok(launched),

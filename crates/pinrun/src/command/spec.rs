@@ -14,7 +14,7 @@ use crate::{
 pub(crate) fn run(_global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let known = [value(&["bundle", "b"]), switch(&["rootless"])];
     let flags = Flags::parse(arguments, &known, Order::Mixed)?;
-    let folder = flags.value("bundle").filter(|path| !path.is_empty()).unwrap_or(".".as_ref());
+    let directory = flags.value("bundle").filter(|path| !path.is_empty()).unwrap_or(".".as_ref());
     let mut spec = template();
     if flags.is_on("rootless")? {
         make_rootless(&mut spec);
@@ -22,7 +22,7 @@ pub(crate) fn run(_global: &Global, arguments: Vec<OsString>) -> Result<ExitCode
     let mut text =
         serde_json::to_string_pretty(&spec).map_err(|error| Failure::new(format!("write the spec: {error}")))?;
     text.push('\n');
-    let path = Path::new(folder).join("config.json");
+    let path = Path::new(directory).join("config.json");
     let file = OpenOptions::new().write(true).create_new(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| match error.kind() {

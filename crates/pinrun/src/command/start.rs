@@ -7,20 +7,20 @@ use crate::{
     failure::{Failure, debug},
     flags::{Flags, Order},
     hook_output,
-    state::Folder,
+    state::Directory,
 };
 
 /// `start ID`: the created container's program runs.
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
     let id = flags.id()?;
-    let folder = Folder::open(&global.root, id)?;
+    let directory = Directory::open(&global.root, id)?;
     // Of two calls at once one starts it, and the other is told.
-    folder.lock()?;
-    let record = folder.load()?;
-    let waiting = if record.init()?.is_some() { folder.connect()? } else { None };
+    directory.lock()?;
+    let record = directory.load()?;
+    let waiting = if record.init()?.is_some() { directory.connect()? } else { None };
     let Some(socket) = waiting else {
-        return Err(Failure::new(match record.status(&folder)? {
+        return Err(Failure::new(match record.status(&directory)? {
             oci::Status::Stopped => format!("cannot start a container that has stopped: {id}"),
             oci::Status::Running => format!("cannot start an already running container: {id}"),
             status => format!("cannot start a container in the {} state: {id}", super::state::word(status)),
@@ -34,11 +34,11 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
     });
     started?;
     debug(global, || format!("container {id}: process {} executed its program", record.pid));
-    folder.forget_start();
+    directory.forget_start();
     match hooks.map_or(Ok(()), |hooks| hooks.poststart(&record.state(oci::Status::Running))) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // runtime.md, "Lifecycle", step 9: stopped, then destroyed.
-        Err(error) => Err(delete::destroy(global, folder, record)
+        Err(error) => Err(delete::destroy(global, directory, record)
             .err()
             .map_or(error.clone().into(), |also| Failure::new(format!("{error}; and then: {also}")))),
     }

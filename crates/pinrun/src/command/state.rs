@@ -7,7 +7,7 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flags, Order},
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 /// What `state` and `list` print: the specification's state with what runc adds.
@@ -45,9 +45,9 @@ impl Printed {
 /// `state ID`
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &[], Order::Mixed)?;
-    let folder = Folder::open(&global.root, flags.id()?)?;
-    let record = folder.load()?;
-    let status = record.status(&folder)?;
+    let directory = Directory::open(&global.root, flags.id()?)?;
+    let record = directory.load()?;
+    let status = record.status(&directory)?;
     print_json(&Printed::new(record, status))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use crate::{
     exit_code::ExitCode,
     failure::Failure,
     flags::{Flag, Flags, Order, value},
-    state::{Folder, Record},
+    state::{Directory, Record},
 };
 
 const FLAGS: [Flag; 19] = [
@@ -40,9 +40,9 @@ const FLAGS: [Flag; 19] = [
 pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let flags = Flags::parse(arguments, &FLAGS, Order::Mixed)?;
     let id = flags.id()?;
-    let folder = Folder::open(&global.root, id)?;
-    let record = folder.load()?;
-    let status = record.status(&folder)?;
+    let directory = Directory::open(&global.root, id)?;
+    let record = directory.load()?;
+    let status = record.status(&directory)?;
     if status == oci::Status::Stopped {
         return Err(Failure::new(format!("container {id} is not running: {}", word(status))));
     }
@@ -60,12 +60,12 @@ pub(crate) fn run(global: &Global, arguments: Vec<OsString>) -> Result<ExitCode,
         complete(memory, record.resources.as_ref().and_then(|before| before.memory.as_ref()));
     }
     apply(&record, &change)?;
-    folder.save(&Record { resources: Some(merged(record.resources.as_ref(), &change)?), ..record })?;
+    directory.save(&Record { resources: Some(merged(record.resources.as_ref(), &change)?), ..record })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// `memory.swap` counts memory and swap together, so a limit that is changed alone is checked and applied together with the
-/// other, which stays what it was. Without a limit of memory there is none of both.
+/// `memory.swap` counts memory and swap together, so a limit that is changed alone is checked and applied together with
+/// the other, which stays what it was. Without a limit of memory there is none of both.
 fn complete(memory: &mut oci::Memory, before: Option<&oci::Memory>) {
     let is_set = |value: &Option<i64>| value.is_some_and(|bytes| bytes != 0);
     let before = before.cloned().unwrap_or_default();

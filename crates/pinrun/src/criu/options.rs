@@ -36,16 +36,16 @@ const CONFIGURATION_ANNOTATION: &str = "org.criu.config";
 /// Everything but debugging.
 const LOG_LEVEL: i32 = 4;
 
-/// Folders of CRIU's files; open, because CRIU finds them through this process.
+/// Directories of CRIU's files; open, because CRIU finds them through this process.
 #[derive(Debug)]
-pub(crate) struct Folders {
+pub(crate) struct Directories {
     /// Absolute.
     pub(crate) images: PathBuf,
     images_open: File,
     work: Option<(PathBuf, File)>,
 }
 
-impl Folders {
+impl Directories {
     /// Opens them; makes them where that is wanted.
     pub(crate) fn open(flags: &Flags, make_images: bool) -> Result<Self, Failure> {
         let path = |name| flags.value(name).filter(|path| !path.is_empty());
@@ -72,24 +72,24 @@ fn open(path: &Path, make: bool) -> Result<File, Failure> {
     if make {
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::io(format!("make the folder {path:?}"), error));
+                return Err(Failure::io(format!("make the directory {path:?}"), error));
             }
             _ => {}
         }
     }
-    File::open(path).map_err(|error| Failure::io(format!("open the folder {path:?}"), error))
+    File::open(path).map_err(|error| Failure::io(format!("open the directory {path:?}"), error))
 }
 
 /// What both ask for in the same way.
 pub(crate) fn common(
     flags: &Flags,
-    folders: &Folders,
+    directories: &Directories,
     log: &str,
     annotations: &std::collections::BTreeMap<String, String>,
 ) -> Result<Options, Failure> {
     let mut options = Options::default();
     options
-        .images_folder(folders.images_open.as_raw_fd())
+        .images_directory(directories.images_open.as_raw_fd())
         .log_level(LOG_LEVEL)
         .log_file(log)
         .notify(true)
@@ -103,8 +103,8 @@ pub(crate) fn common(
         .lazy_pages(flags.is_on("lazy-pages")?)
         .auto_dedup(flags.is_on("auto-dedup")?)
         .empty_namespaces(empty_namespaces(flags)?);
-    if let Some((_, work)) = &folders.work {
-        options.work_folder(work.as_raw_fd());
+    if let Some((_, work)) = &directories.work {
+        options.work_directory(work.as_raw_fd());
     }
     match annotations.get(CONFIGURATION_ANNOTATION).map(String::as_str) {
         None => options.configuration(CONFIGURATION),

@@ -64,7 +64,7 @@ pub(crate) fn check_cgroup_mounts(spec: &Spec, linux: &Linux, v2: bool) -> Resul
     }
 }
 
-/// Where a path leads inside a root, and whether it is a folder there; `None`: nowhere.
+/// Where a path leads inside a root, and whether it is a directory there; `None`: nowhere.
 fn inside(root: &OwnedFd, path: &str) -> Result<Option<(String, bool)>, Failure> {
     let what = || format!("find {path} in the container");
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -73,11 +73,11 @@ fn inside(root: &OwnedFd, path: &str) -> Result<Option<(String, bool)>, Failure>
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         result => result.map_err(|errno| Failure::io(what(), errno))?,
     };
-    let folder = rustix::fs::fstat(&found).map_err(|errno| Failure::io(what(), errno))?;
-    let folder = rustix::fs::FileType::from_raw_mode(folder.st_mode).is_dir();
+    let directory = rustix::fs::fstat(&found).map_err(|errno| Failure::io(what(), errno))?;
+    let directory = rustix::fs::FileType::from_raw_mode(directory.st_mode).is_dir();
     let link = format!("/proc/self/fd/{}", found.as_fd().as_raw_fd());
     let place = readlinkat(CWD, link, Vec::new()).map_err(|errno| Failure::io(what(), errno))?;
-    Ok(Some((place.to_string_lossy().into_owned(), folder)))
+    Ok(Some((place.to_string_lossy().into_owned(), directory)))
 }
 
 /// What [`name_all`] named, as it is here; the namespaces that CRIU gets by descriptor.
@@ -155,12 +155,12 @@ pub(crate) fn make_mountpoints(spec: &Spec, rootfs: &Path) -> Result<(), Failure
         if mount.kind.as_deref() == Some("cgroup") {
             continue;
         }
-        let folder = !is_bind(mount) || mount.source.as_ref().is_some_and(|source| Path::new(source).is_dir());
+        let directory = !is_bind(mount) || mount.source.as_ref().is_some_and(|source| Path::new(source).is_dir());
         let what = || format!("make the mountpoint {}", mount.destination);
         let root = openat(CWD, &root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = root.map_err(|errno| Failure::io(what(), errno))?;
         let place = CString::new(place.to_string_lossy().as_bytes()).map_err(|_| Failure::new(what()))?;
-        container::mount_point::find_or_make(root.as_fd(), &place, folder)?;
+        container::mount_point::find_or_make(root.as_fd(), &place, directory)?;
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ pub(crate) fn inherit_pipes(options: &mut Options, descriptors: &[String]) {
     }
 }
 
-/// The folder by which CRIU stops everything in a group at once; without one it stops process by process.
+/// The directory by which CRIU stops everything in a group at once; without one it stops process by process.
 pub(crate) fn freezer(group: &str) -> Option<PathBuf> {
     let below = |tree: &str| Path::new(tree).join(group.trim_start_matches('/'));
     let (v2, v1) = (below("/sys/fs/cgroup"), below("/sys/fs/cgroup/freezer"));

@@ -30,7 +30,7 @@ macro_rules! setters {
 
 setters! {
     /// A descriptor of the asking process.
-    images_folder(i32) = number 1;
+    images_directory(i32) = number 1;
     pid(i32) = number 2;
     leave_running(bool) = flag 3;
     external_unix_sockets(bool) = flag 4;
@@ -40,7 +40,7 @@ setters! {
     shell_job(bool) = flag 7;
     file_locks(bool) = flag 8;
     log_level(i32) = number 9;
-    /// A name in the work folder.
+    /// A name in the work directory.
     log_file(&str) = text 10;
     notify(bool) = flag 12;
     root(&str) = text 13;
@@ -49,7 +49,7 @@ setters! {
     track_memory(bool) = flag 15;
     auto_dedup(bool) = flag 16;
     /// A descriptor of the asking process.
-    work_folder(i32) = number 17;
+    work_directory(i32) = number 17;
     link_remap(bool) = flag 18;
     manage_cgroups(bool) = flag 24;
     /// The restored init is a child of the asking process.

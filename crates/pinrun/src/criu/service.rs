@@ -87,8 +87,8 @@ impl Service {
         }
     }
 
-    /// Asks, and answers what CRIU asks meanwhile: `notice` is called with each notification, and with the descriptor that
-    /// came with it.
+    /// Asks, and answers what CRIU asks meanwhile: `notice` is called with each notification, and with the descriptor
+    /// that came with it.
     pub(crate) fn ask(
         self,
         kind: Kind,
@@ -198,8 +198,8 @@ fn become_criu(
 fn find() -> Result<CString, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin"].map(OsString::from);
-    let folders = std::env::split_paths(&path).chain(more.into_iter().map(PathBuf::from));
-    let mut programs = folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join("criu"));
+    let directories = std::env::split_paths(&path).chain(more.into_iter().map(PathBuf::from));
+    let mut programs = directories.filter(|directory| directory.is_absolute()).map(|directory| directory.join("criu"));
     let found = programs.find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok());
     let found =
         found.ok_or_else(|| Failure::new("criu: executable file not found in $PATH; install the package criu"))?;

@@ -8,18 +8,19 @@
 //! start          the socket over which a created container is started
 //! ```
 //!
-//! Who makes a container holds a lock on its folder until the record is written: a folder without a record and without a
-//! lock is what a killed `create` left, and is cleared away, with its cgroup, by the next `create` or `delete` of that id.
+//! Who makes a container holds a lock on its directory until the record is written: a directory without a record and
+//! without a lock is what a killed `create` left, and is cleared away, with its cgroup, by the next `create` or
+//! `delete` of that id.
 //!
-//! Whether a container was started is asked of the kernel, not of a file: until execve somebody listens on `start`, and no
-//! process can be killed in a way that would leave that untrue.
+//! Whether a container was started is asked of the kernel, not of a file: until execve somebody listens on `start`, and
+//! no process can be killed in a way that would leave that untrue.
 
-mod folder;
+mod directory;
 mod group;
 mod record;
 mod shown_root;
 mod start_socket;
 
-pub(crate) use folder::{Folder, list};
+pub(crate) use directory::{Directory, list};
 pub(crate) use group::remains;
 pub(crate) use record::{Record, VERSION, start_time};

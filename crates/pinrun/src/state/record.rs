@@ -8,7 +8,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, state::Folder};
+use crate::{failure::Failure, state::Directory};
 
 /// Of `state.json`.
 pub(crate) const VERSION: u32 = 1;
@@ -88,14 +88,14 @@ impl Record {
     }
 
     /// Whether the container is created, running, paused or stopped, as the kernel says.
-    pub(crate) fn status(&self, folder: &Folder) -> Result<oci::Status, Failure> {
+    pub(crate) fn status(&self, directory: &Directory) -> Result<oci::Status, Failure> {
         if self.init()?.is_none() {
             return Ok(oci::Status::Stopped);
         }
         if self.is_frozen() {
             return Ok(oci::Status::Paused);
         }
-        Ok(if folder.is_waiting()? { oci::Status::Created } else { oci::Status::Running })
+        Ok(if directory.is_waiting()? { oci::Status::Created } else { oci::Status::Running })
     }
 
     /// Whether it is paused: a created container can be, too, and is then resumed before it is started, as with runc.

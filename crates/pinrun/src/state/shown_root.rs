@@ -1,6 +1,6 @@
-//! The root of a container without a mount namespace of its own is attached at the host's path. Until the container has a
-//! record, what was there before is noted, so that whoever clears away a container that did not come to be can tell whether
-//! its root was attached already: what else is mounted there is somebody else's.
+//! The root of a container without a mount namespace of its own is attached at the host's path. Until the container has
+//! a record, what was there before is noted, so that whoever clears away a container that did not come to be can tell
+//! whether its root was attached already: what else is mounted there is somebody else's.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::Folder;
+use super::Directory;
 use crate::failure::Failure;
 
 /// A symlink whose target is a [`Place`], a colon, and the path.
@@ -19,8 +19,8 @@ pub(super) const ROOT: &str = "root";
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     mount: u64,
-    /// The same folder has the same, through whatever mount.
-    folder: String,
+    /// The same directory has the same, through whatever mount.
+    directory: String,
 }
 
 impl Place {
@@ -30,25 +30,27 @@ impl Place {
         if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
             return Err(Errno::NOSYS);
         }
-        let folder = format!("{}-{}-{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
-        Ok(Self { mount: found.stx_mnt_id, folder })
+        let directory = format!("{}-{}-{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
+        Ok(Self { mount: found.stx_mnt_id, directory })
     }
 
-    /// Whether this is the noted folder again, in a mount upon the one that was there. Anything else that is mounted there
-    /// by now (an engine may have made a root anew) is not ours.
+    /// Whether this is the noted directory again, in a mount upon the one that was there. Anything else that is mounted
+    /// there by now (an engine may have made a root anew) is not ours.
     fn is_our_root_upon(&self, before: &Self) -> bool {
         let table = syscall::proc_file::read("/proc/self/mountinfo").unwrap_or_default();
         let own = format!("{} {} ", self.mount, before.mount);
-        self.folder == before.folder && self.mount != before.mount && table.lines().any(|line| line.starts_with(&own))
+        self.directory == before.directory
+            && self.mount != before.mount
+            && table.lines().any(|line| line.starts_with(&own))
     }
 }
 
-impl Folder {
+impl Directory {
     /// Before the container is made.
     pub(crate) fn note_root(&self, path: &Path) -> Result<(), Failure> {
         let noted = Place::of(path).and_then(|place| {
             let path = path.to_str().ok_or(Errno::ILSEQ)?;
-            symlinkat(format!("{}:{}:{path}", place.mount, place.folder), self.dir(), ROOT)
+            symlinkat(format!("{}:{}:{path}", place.mount, place.directory), self.dir(), ROOT)
         });
         noted.map_err(|errno| Failure::io(format!("note what is mounted at the root {path:?}"), errno))
     }
@@ -65,7 +67,7 @@ impl Folder {
     fn noted_root(&self) -> Option<(Place, String)> {
         let target = readlinkat(self.dir(), ROOT, Vec::new()).ok()?.into_string().ok()?;
         let mut parts = target.splitn(3, ':');
-        let place = Place { mount: parts.next()?.parse().ok()?, folder: parts.next()?.to_owned() };
+        let place = Place { mount: parts.next()?.parse().ok()?, directory: parts.next()?.to_owned() };
         Some((place, parts.next()?.to_owned()))
     }
 }

@@ -1,4 +1,4 @@
-//! `<folder>/start`: a listening socket that the container's child holds until execve.
+//! `<directory>/start`: a listening socket that the container's child holds until execve.
 
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -7,12 +7,12 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with},
 };
 
-use crate::{failure::Failure, state::Folder};
+use crate::{failure::Failure, state::Directory};
 
 /// Connections that wait while the child is busy with the one that starts it.
 const BACKLOG: i32 = 64;
 
-impl Folder {
+impl Directory {
     /// Makes it.
     pub(crate) fn listen(&self) -> Result<OwnedFd, Failure> {
         let make = || {
@@ -37,8 +37,8 @@ impl Folder {
         }
     }
 
-    /// Whether the child waits for its start, or is just being started. Never waits itself: a queue full of such questions
-    /// (while the start hooks run) says that somebody listens.
+    /// Whether the child waits for its start, or is just being started. Never waits itself: a queue full of such
+    /// questions (while the start hooks run) says that somebody listens.
     pub(crate) fn is_waiting(&self) -> Result<bool, Failure> {
         let ask = || connect(&socket(SocketFlags::NONBLOCK)?, &address(self.dir())?);
         match ask() {
@@ -59,7 +59,7 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None)
 }
 
-/// The path of a socket has at most 107 bytes, the folder's may have more.
+/// The path of a socket has at most 107 bytes, the directory's may have more.
 fn address(dir: BorrowedFd<'_>) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/start", dir.as_raw_fd()))
 }

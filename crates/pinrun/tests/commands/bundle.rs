@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub(crate) const ID: &str = "one";
 
 pub(crate) struct Bundle {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     pub(crate) spec: Value,
     pub(crate) group: GroupPath,
 }
@@ -56,9 +56,9 @@ impl Bundle {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = format!("/pinion-test-pinrun-{}-{number}", std::process::id());
-        let folder = tempfile::tempdir().expect("a folder");
-        make_image(&folder.path().join("rootfs"));
-        let bundle = Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("a path"), folder };
+        let directory = tempfile::tempdir().expect("a directory");
+        make_image(&directory.path().join("rootfs"));
+        let bundle = Self { spec: spec(args, &path), group: GroupPath::parse(&path).expect("a path"), directory };
         bundle.write();
         bundle
     }
@@ -69,17 +69,17 @@ impl Bundle {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub(crate) fn root(&self) -> PathBuf {
         self.path("states")
     }
 
-    /// pinrun with its global options and these words, in the bundle's folder.
+    /// pinrun with its global options and these words, in the bundle's directory.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pinrun"));
-        command.arg("--root").arg(self.root()).args(words).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.arg("--root").arg(self.root()).args(words).current_dir(self.directory.path()).stdin(Stdio::null());
         command
     }
 
@@ -114,13 +114,13 @@ impl Bundle {
     /// How many mounts there are in the bundle.
     pub(crate) fn mounts(&self) -> usize {
         let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-        table.matches(&format!(" {}/", self.folder.path().display())).count()
+        table.matches(&format!(" {}/", self.directory.path().display())).count()
     }
 
     /// Nothing is left of the container: no state, no cgroup, no mount.
     #[track_caller]
     pub(crate) fn is_gone(&self) {
-        assert!(!self.root().join(ID).exists(), "the state folder is left");
+        assert!(!self.root().join(ID).exists(), "the state directory is left");
         assert!(!Hierarchies::open().expect("trees").contains(&self.group), "the cgroup is left");
         assert_eq!(self.mounts(), 0, "mounts are left");
     }
@@ -139,8 +139,8 @@ impl Drop for Bundle {
 }
 
 fn make_image(root: &Path) {
-    for folder in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
-        fs::create_dir_all(root.join(folder)).expect("folder of the image");
+    for directory in ["bin", "etc", "tmp", "proc", "sys", "dev"] {
+        fs::create_dir_all(root.join(directory)).expect("directory of the image");
     }
     let found = ["/bin/busybox", "/usr/bin/busybox"].iter().find(|path| Path::new(path).exists());
     fs::copy(found.expect("a static busybox (Debian: busybox-static)"), root.join("bin/busybox")).expect("busybox");

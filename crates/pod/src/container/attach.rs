@@ -39,7 +39,7 @@ pub(crate) async fn attach(engine: &Arc<Inner>, id: &str, request: ExecRequest) 
         (false, _) => None,
         (true, Some(terminal)) => Some(Input::Terminal(TerminalStream::pair(terminal.duplicate()?)?.1)),
         (true, None) => {
-            let directory = engine.records.folder(Kind::Container, container.id());
+            let directory = engine.records.directory(Kind::Container, container.id());
             let pipe = stdio::open_stdin(&directory, &container.pipe_calls, Instant::now()).await.map_err(named)?;
             pipe.map(Input::pipe).transpose()?
         }

@@ -5,8 +5,8 @@
 //! criu check ─▶ criu dump --leave-running ─▶ the changes of its root ─▶ archive beside the location ─▶ rename
 //!  checkpoint/criu.rs   checkpoint/outside.rs      checkpoint/changes.rs        checkpoint/archive.rs
 //! ```
-//! The archive has what `checkpointctl` and the other engines know: `config.dump`, `spec.dump`, `status.dump`, `checkpoint/`
-//! (CRIU's images), `rootfs-diff.tar`, `deleted.files`, `container.log`, `dump.log`, `stats-dump`.
+//! The archive has what `checkpointctl` and the other engines know: `config.dump`, `spec.dump`, `status.dump`,
+//! `checkpoint/` (CRIU's images), `rootfs-diff.tar`, `deleted.files`, `container.log`, `dump.log`, `stats-dump`.
 
 mod archive;
 mod attempt;
@@ -31,16 +31,17 @@ use crate::{
     error::failed,
 };
 
-/// Where CRIU writes before the archive is made, below the durable directory: it may be as large as the container's memory.
-const FOLDER: &str = "checkpoint";
+/// Where CRIU writes before the archive is made, below the durable directory: it may be as large as the container's
+/// memory.
+const DIRECTORY: &str = "checkpoint";
 /// For a caller that names no time.
 const DEFAULT: Duration = Duration::from_secs(600);
 /// How long the end of a checkpoint waits for its files to be removed; the removal itself takes as long as it takes.
 const CLEAN: Duration = Duration::from_secs(30);
 
 impl Engine {
-    /// Writes the state of a running container into the archive `location`, which must be absolute and not be there yet.
-    /// `timeout` zero: ten minutes.
+    /// Writes the state of a running container into the archive `location`, which must be absolute and not be there
+    /// yet. `timeout` zero: ten minutes.
     ///
     /// # Errors
     /// `FailedPrecondition` where CRIU is missing or cannot work with this kernel or this container, with its reason;
@@ -82,7 +83,7 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn new(engine: &'a Arc<Inner>, container: &'a Arc<Container>, location: PathBuf) -> Result<Self, Error> {
-        let attempts = engine.config.data_dir.join(FOLDER).join(container.id());
+        let attempts = engine.config.data_dir.join(DIRECTORY).join(container.id());
         Ok(Self { engine, container, attempt: Attempt::new(&attempts, location)? })
     }
 

@@ -22,11 +22,11 @@ pub struct ImageVolume {
     pub image: String,
     /// What the caller calls it, for status; empty: nothing else.
     pub image_ref: String,
-    /// Relative path of a folder or file in it; empty: its root.
+    /// Relative path of a directory or file in it; empty: its root.
     pub sub_path: PathBuf,
 }
 
-/// A file or folder of the node in the container, or an image.
+/// A file or directory of the node in the container, or an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Volume {
     /// Absolute, in the container.
@@ -60,7 +60,7 @@ pub struct Volume {
 pub struct DeviceMapping {
     /// Absolute, in the container.
     pub container_path: String,
-    /// A device, or a folder of devices.
+    /// A device, or a directory of devices.
     pub host_path: PathBuf,
     /// Of `r`, `w`, `m`.
     pub permissions: String,
@@ -167,7 +167,7 @@ pub struct ContainerConfig {
     pub working_dir: Option<String>,
     /// Added to the image's, in place of variables of the same name.
     pub env: Vec<(String, String)>,
-    /// Files and folders of the node.
+    /// Files and directories of the node.
     pub volumes: Vec<Volume>,
     /// Devices of the node.
     pub devices: Vec<DeviceMapping>,

@@ -141,7 +141,8 @@ struct Failed {
     container: Option<Arc<Container>>,
 }
 
-/// Makes a container, or leaves nothing. `namespace` becomes the pod's PID namespace where the container was to join it.
+/// Makes a container, or leaves nothing. `namespace` becomes the pod's PID namespace where the container was to join
+/// it.
 async fn create_once(
     engine: &Arc<Inner>,
     sandbox: &Arc<Sandbox>,
@@ -214,9 +215,9 @@ fn record(
 
 fn log_path(sandbox: &Sandbox, config: &ContainerConfig) -> Option<PathBuf> {
     let log = config.log_path.as_ref().filter(|path| !path.as_os_str().is_empty())?;
-    let folder = sandbox.config().log_directory.as_ref();
-    match folder {
-        Some(folder) => Some(folder.join(log)),
+    let directory = sandbox.config().log_directory.as_ref();
+    match directory {
+        Some(directory) => Some(directory.join(log)),
         None => log.is_absolute().then(|| log.clone()),
     }
 }
@@ -306,8 +307,8 @@ async fn set_up(
     })
 }
 
-/// When the pull of its image can have begun at the earliest: nobody pulls for a container before its pod is made, except
-/// `pinion run`, which says so.
+/// When the pull of its image can have begun at the earliest: nobody pulls for a container before its pod is made,
+/// except `pinion run`, which says so.
 fn pulled_since(sandbox: &Sandbox, container: &Container) -> u64 {
     let said = container.config().annotations.get(annotation::PULLED_SINCE).and_then(|text| text.parse().ok());
     said.unwrap_or(u64::MAX).min(sandbox.metadata.created_at)

@@ -1,7 +1,8 @@
-//! Volumes that an image declares (`VOLUME`), for containers whose root is read-only: such a path can be written all the same.
+//! Volumes that an image declares (`VOLUME`), for containers whose root is read-only: such a path can be written all
+//! the same.
 //!
-//! Other engines copy what the image has there into a folder beside the container. Here the path is a mount of the
-//! container's own writable layer, which is what that folder would be: it has the image's files, is counted with the
+//! Other engines copy what the image has there into a directory beside the container. Here the path is a mount of the
+//! container's own writable layer, which is what that directory would be: it has the image's files, is counted with the
 //! container, and goes with it. A container whose root can be written needs none.
 
 use std::collections::HashSet;
@@ -56,26 +57,26 @@ pub(super) fn mounts(
 
 fn open(root: BorrowedFd<'_>, path: &str, point: &std::path::Path) -> Result<OwnedFd, Error> {
     make(root, path).map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::EXIST | Errno::LOOP => Error::invalid(format!("it leads to no folder: {errno}")),
+        Errno::NOTDIR | Errno::EXIST | Errno::LOOP => Error::invalid(format!("it leads to no directory: {errno}")),
         errno => failed("make it")(errno),
     })?;
     image_volume::part(root, path.trim_start_matches('/').as_ref(), point)
 }
 
-/// Every folder on the way that is missing; each belongs to whom its parent belongs to.
+/// Every directory on the way that is missing; each belongs to whom its parent belongs to.
 fn make(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
-    let mut parent = folder(root, ".")?;
+    let mut parent = directory(root, ".")?;
     let mut here = String::from(".");
     for name in path.split('/').filter(|name| !name.is_empty()) {
         here = format!("{here}/{name}");
-        parent = match folder(root, &here) {
+        parent = match directory(root, &here) {
             Err(Errno::NOENT) => {
                 let about = fstat(&parent)?;
                 mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
                 let (uid, gid) = (Uid::from_raw(about.st_uid), Gid::from_raw(about.st_gid));
                 let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
                 chownat(&parent, name, Some(uid), Some(gid), flags)?;
-                folder(root, &here)?
+                directory(root, &here)?
             }
             found => found?,
         };
@@ -83,7 +84,7 @@ fn make(root: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-fn folder(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
+fn directory(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     loop {
@@ -101,10 +102,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_made_within_the_root_only() {
-        let dir = tempfile::tempdir().expect("folder");
+    fn directories_are_made_within_the_root_only() {
+        let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().join("root");
-        fs::create_dir(&root).expect("folder");
+        fs::create_dir(&root).expect("directory");
         symlink("/", root.join("up")).expect("symlink");
         symlink("../../../elsewhere", root.join("out")).expect("symlink");
         fs::write(root.join("file"), "").expect("file");

@@ -67,8 +67,8 @@ pub(crate) fn unseen() -> ExitStatus {
     ExitStatus { code: None, signal: None, oom_killed: false, at: clock::now() }
 }
 
-/// The exit code of one that is a child of this process now. The monitor may tell of its end before we saw it or after, and
-/// only one call gets the code from the kernel: the other has it from there.
+/// The exit code of one that is a child of this process now. The monitor may tell of its end before we saw it or after,
+/// and only one call gets the code from the kernel: the other has it from there.
 fn reaped(container: &Container, reap: impl FnOnce() -> Option<i32>) -> Option<i32> {
     let mut code = container.reaped.lock().unwrap_or_else(PoisonError::into_inner);
     *code = code.or_else(reap);

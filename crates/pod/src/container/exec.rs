@@ -16,8 +16,8 @@ use crate::{
     session::{self, Attached, Command, Input, Output, SessionControl, SharedPipe, Terminal, TerminalStream},
 };
 
-/// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the kernel,
-/// it does not.
+/// How long what was killed may take to end before it is answered all the same: in a frozen container, or in the
+/// kernel, it does not.
 pub(super) const KILLED: Duration = Duration::from_secs(2);
 
 /// How long the container's own `/etc/passwd` and `/etc/group` may take to be read.
@@ -204,8 +204,8 @@ async fn start(
     Ok(Running { command: Command::new(engine, container, id, wait), stdin, stdout, stderr, terminal })
 }
 
-/// A monitor that died before its answer may have begun the command, which nobody else would end. One that was refused is
-/// not there.
+/// A monitor that died before its answer may have begun the command, which nobody else would end. One that was refused
+/// is not there.
 fn end_unanswered(engine: &Arc<Inner>, container: &Arc<Container>, id: String, monitor_died: bool) {
     let (engine, container) = (Arc::clone(engine), Arc::clone(container));
     offload::spawn(async move {

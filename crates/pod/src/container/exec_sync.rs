@@ -22,8 +22,8 @@ use crate::{
 
 /// How long output is waited for after the command ended: a process it left behind may hold the pipe forever.
 const DRAIN: Duration = Duration::from_millis(100);
-/// How long what is in a pipe then may take to be read: on a busy machine a while, and forever where a process of the container
-/// holds the pipe inside the kernel.
+/// How long what is in a pipe then may take to be read: on a busy machine a while, and forever where a process of the
+/// container holds the pipe inside the kernel.
 const HELD: Duration = Duration::from_secs(1);
 /// A pipe holds no more, so what is left when a command ended is no more (`/proc/sys/fs/pipe-max-size` for everyone).
 const LEFT: usize = 1 << 20;
@@ -106,8 +106,9 @@ impl Outputs {
         self.stdout.iter().chain(&self.stderr)
     }
 
-    /// Waits for the rest of what an ended command wrote, for `remaining` or twice [`DRAIN`] at most: to the end of the streams, or
-    /// until what is in the pipes is read. What a process of the container holds inside the kernel is left there.
+    /// Waits for the rest of what an ended command wrote, for `remaining` or twice [`DRAIN`] at most: to the end of the
+    /// streams, or until what is in the pipes is read. What a process of the container holds inside the kernel is left
+    /// there.
     async fn finish(&self, remaining: Duration) {
         let begin = Instant::now();
         let ended = join_all(self.readers().map(PipeReader::ended));

@@ -1,7 +1,7 @@
 //! A directory of the node that a volume names and that is not there.
 //!
-//! A `hostPath` without a type demands no check from kubelet, and containerd and CRI-O create the directory. Charts rely on
-//! it for their state and for sockets of programs that are not installed yet.
+//! A `hostPath` without a type demands no check from kubelet, and containerd and CRI-O create the directory. Charts
+//! rely on it for their state and for sockets of programs that are not installed yet.
 
 use std::{
     ffi::OsStr,
@@ -19,10 +19,10 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 /// Creates an absolute path with all directories above it that are missing, mode 0755, and returns it open.
 ///
-/// What exists is followed as in every other path of the node, symbolic links included (`/var/run`). What is missing is made
-/// one name at a time, each in the directory made before, and no link is followed there: a process that can write to a
-/// directory above, such as one in a container with a volume of it, cannot have directories made elsewhere by putting a link
-/// in between.
+/// What exists is followed as in every other path of the node, symbolic links included (`/var/run`). What is missing is
+/// made one name at a time, each in the directory made before, and no link is followed there: a process that can write
+/// to a directory above, such as one in a container with a volume of it, cannot have directories made elsewhere by
+/// putting a link in between.
 ///
 /// # Errors
 /// `ELOOP` for a link in the missing part, also one that leads to nothing; `EINVAL` for `..` there.

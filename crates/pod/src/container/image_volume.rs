@@ -1,4 +1,4 @@
-//! Images as volumes (KEP-4639): all of an image, or a folder or file of it.
+//! Images as volumes (KEP-4639): all of an image, or a directory or file of it.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// By which kubelet counts image volumes that could not be mounted (`k8s.io/cri-api/pkg/errors`).
 const REASON: &str = "ImageVolumeMountFailed";
-/// Where an older kernel has the image attached for a moment, in the record's folder.
+/// Where an older kernel has the image attached for a moment, in the record's directory.
 const POINT: &str = "image-volume";
 
 /// Kubelet looks at the beginning of an error only.
@@ -51,8 +51,8 @@ pub(crate) fn open(
     if image.sub_path.as_os_str().is_empty() {
         return Ok(mount);
     }
-    let folder = engine.records.folder(Kind::Container, container.id());
-    part(mount.as_fd(), &image.sub_path, &folder.join(POINT)).map_err(|e| told(e.during("image_sub_path")))
+    let directory = engine.records.directory(Kind::Container, container.id());
+    part(mount.as_fd(), &image.sub_path, &directory.join(POINT)).map_err(|e| told(e.during("image_sub_path")))
 }
 
 /// A clone of what is at `path` in the mount, which is resolved as if the mount were the root of everything.
@@ -80,7 +80,7 @@ fn find(mount: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Error> {
     let kind = FileType::from_raw_mode(fstat(&found).map_err(failed("ask what it is"))?.st_mode);
     match kind {
         FileType::Directory | FileType::RegularFile => Ok(found),
-        _ => Err(Error::invalid(format!("{path:?} is neither a folder nor a file in the image"))),
+        _ => Err(Error::invalid(format!("{path:?} is neither a directory nor a file in the image"))),
     }
 }
 

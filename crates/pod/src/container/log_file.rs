@@ -1,5 +1,5 @@
-//! The log file of a container. Containers that mount the node's log folders can put anything in its place, so nothing below
-//! the pod's directory is followed, and nothing is opened that would wait.
+//! The log file of a container. Containers that mount the node's log directories can put anything in its place, so
+//! nothing below the pod's directory is followed, and nothing is opened that would wait.
 
 use std::{
     fs::DirBuilder,
@@ -21,15 +21,16 @@ const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFla
 const APPEND: OFlags =
     OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Opens the log to append to it, and makes it where it is not there, with the folders above. `None`: it has no log. Blocks.
+/// Opens the log to append to it, and makes it where it is not there, with the directories above. `None`: it has no
+/// log. Blocks.
 pub(crate) fn open_log(metadata: &ContainerMetadata) -> Result<Option<OwnedFd>, Error> {
     let Some(path) = &metadata.log_path else { return Ok(None) };
     let (directory, inside) = split(path, metadata.config.log_path.as_deref());
     open_below(&directory, inside).map(Some)
 }
 
-/// The same file as a mere place (`O_PATH`), which a monitor can be given and whose close never waits: that of a file which is
-/// open for writing may wait for a server that is gone (NFS writes back then).
+/// The same file as a mere place (`O_PATH`), which a monitor can be given and whose close never waits: that of a file
+/// which is open for writing may wait for a server that is gone (NFS writes back then).
 ///
 /// # Errors
 /// `EMFILE`.
@@ -63,7 +64,8 @@ fn split<'a>(path: &'a Path, asked: Option<&Path>) -> (PathBuf, &'a Path) {
 
 fn open_below(directory: &Path, inside: &Path) -> Result<OwnedFd, Error> {
     let operation = format!("open the log {}", directory.join(inside).display());
-    // A log that is there is opened also where nothing can be made: mkdir(2) waits for a frozen file system before it looks.
+    // A log that is there is opened also where nothing can be made: mkdir(2) waits for a frozen file system before it
+    // looks.
     let log = match open(directory, DIRECTORY_FLAGS, Mode::empty()).and_then(|at| below(&at, inside, APPEND)) {
         Err(Errno::NOENT) => create_below(directory, inside)?,
         opened => opened.map_err(|errno| refused(operation.clone(), errno))?,
@@ -130,7 +132,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn the_pods_folder_is_where_the_containers_path_begins() {
+    fn the_pods_directory_is_where_the_containers_path_begins() {
         let operation = |path, asked: Option<&str>| {
             let (directory, inside) = split(Path::new(path), asked.map(Path::new));
             (directory.display().to_string(), inside.display().to_string())
@@ -146,7 +148,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let pod = directory.path().join("pod");
         let open = |path: &str| open_below(&pod, Path::new(path));
-        drop(open("c/0.log").expect("made with its folders"));
+        drop(open("c/0.log").expect("made with its directories"));
         fs::write(pod.join("c/0.log"), "kept\n").expect("write");
         std::io::Write::write_all(&mut fs::File::from(open("c/0.log").expect("again")), b"more\n").expect("write");
         assert_eq!(fs::read_to_string(pod.join("c/0.log")).expect("read"), "kept\nmore\n");

@@ -225,8 +225,8 @@ impl Container {
         written
     }
 
-    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it is
-    /// found out again.
+    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it
+    /// is found out again.
     pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut ContainerRecord) -> bool) {
         if let Err(error) = self.update(records, change) {
             tracing::warn!("container {}: {error}", self.id());

@@ -1,5 +1,5 @@
-//! What a container gets of the node's files: its volumes and its log, opened before anything of it is made. They may be on
-//! a file system that hangs, and then only those wait that need it.
+//! What a container gets of the node's files: its volumes and its log, opened before anything of it is made. They may
+//! be on a file system that hangs, and then only those wait that need it.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,7 +27,8 @@ impl OutsideFiles {
     /// Opens all.
     ///
     /// # Errors
-    /// `InvalidArgument` for a volume that is not there and cannot be made; `DeadlineExceeded` for a file system that hangs.
+    /// `InvalidArgument` for a volume that is not there and cannot be made; `DeadlineExceeded` for a file system that
+    /// hangs.
     pub(super) async fn open(engine: &Inner, container: &Arc<Container>) -> Result<Self, Error> {
         let config = container.config();
         prepare::within_bounds(config, config.volumes.len())?;

@@ -1,5 +1,5 @@
-//! Everything a container is made of, before a process is: root, mounts, streams, identity, spec. Blocks, so it runs off
-//! the async threads.
+//! Everything a container is made of, before a process is: root, mounts, streams, identity, spec. Blocks, so it runs
+//! off the async threads.
 
 use std::{cell::RefCell, path::Path};
 
@@ -30,7 +30,7 @@ use crate::{
 /// What goes to the monitor, and what stays in custody.
 pub(crate) struct Prepared {
     pub(crate) spec: Spec,
-    /// A folder for its hooks to look into; empty: it has none.
+    /// A directory for its hooks to look into; empty: it has none.
     pub(crate) bundle: String,
     pub(crate) send: Attachments,
     pub(crate) keep: Attachments,
@@ -103,15 +103,15 @@ fn bundle(engine: &Inner, container: &Container, spec: &Spec) -> Result<String, 
         return Ok(String::new());
     }
     engine.records.write(Kind::Container, container.id(), "config.json", spec)?;
-    let folder = engine.records.folder(Kind::Container, container.id());
-    let root = folder.join("rootfs");
+    let directory = engine.records.directory(Kind::Container, container.id());
+    let root = directory.join("rootfs");
     match std::fs::create_dir(&root) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(failed(format_args!("create {}", root.display()))(error));
         }
         _ => {}
     }
-    folder.to_str().map(str::to_owned).ok_or_else(|| Error::internal("the state folder's path is no text"))
+    directory.to_str().map(str::to_owned).ok_or_else(|| Error::internal("the state directory's path is no text"))
 }
 
 /// The compiled system call filter, which commands in the container run under, too.
@@ -144,13 +144,13 @@ struct Origins<'a> {
 
 fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Origins<'_>) -> Result<Mounts, Error> {
     let config = container.config();
-    let folder = engine.records.folder(Kind::Sandbox, sandbox.id());
+    let directory = engine.records.directory(Kind::Sandbox, sandbox.id());
     let readonly = config.security.readonly_rootfs;
     let label = selinux::labels(&config.security).map(|labels| labels.file);
     let shm = || match Shared::Shm.file(engine, sandbox)? {
         Some(tmpfs) => {
             label.iter().try_for_each(|label| selinux::label_shm(&tmpfs, label))?;
-            volume::clone_detached(tmpfs.as_fd(), &folder.join(SHM))
+            volume::clone_detached(tmpfs.as_fd(), &directory.join(SHM))
         }
         None => volume::open_file(Path::new("/dev/shm")),
     };
@@ -158,7 +158,7 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
         let files = Shared::Files.file(engine, sandbox)?;
         let files = files.ok_or_else(|| Error::internal(format!("the pod has no {name}")))?;
         label.iter().try_for_each(|label| selinux::label_in(&files, name, label))?;
-        volume::clone_file(files.as_fd(), name, &folder.join(FILES), readonly)
+        volume::clone_file(files.as_fd(), name, &directory.join(FILES), readonly)
     };
     let open = |volume: &Volume| match &volume.image {
         Some(_) => image_volume::open(engine, sandbox, container, volume),
@@ -167,7 +167,7 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
             origins.outside.borrow_mut().take_volume(index.unwrap_or(usize::MAX))
         }
     };
-    let own = engine.records.folder(Kind::Container, container.id());
+    let own = engine.records.directory(Kind::Container, container.id());
     let mut extras = declared::mounts(origins.rootfs, config, &origins.image.config, &own.join("declared-volume"))?;
     let of_devices = cdi_devices::mounts(origins.edits)?;
     extras.retain(|extra| !of_devices.iter().any(|other| other.entry.destination == extra.entry.destination));
@@ -176,10 +176,10 @@ fn mounts(engine: &Inner, sandbox: &Sandbox, container: &Container, origins: &Or
 }
 
 fn streams(engine: &Inner, container: &Container, log: Option<OwnedFd>) -> Result<Stdio, Error> {
-    let folder = engine.records.folder(Kind::Container, container.id());
-    let mut stdio = Stdio::make(&folder, container.config())?;
+    let directory = engine.records.directory(Kind::Container, container.id());
+    let mut stdio = Stdio::make(&directory, container.config())?;
     if let Some(labels) = selinux::labels(&container.config().security) {
-        stdio::FIFOS.iter().try_for_each(|name| selinux::label_path(&folder.join(name), &labels.file))?;
+        stdio::FIFOS.iter().try_for_each(|name| selinux::label_path(&directory.join(name), &labels.file))?;
     }
     if let Some(log) = log {
         stdio.keep.push(Role::Log, log_file::place(&log)?);

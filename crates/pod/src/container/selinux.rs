@@ -1,8 +1,8 @@
 //! SELinux: the label of a container's process, and that of the files it may use.
 //!
-//! A container's root, and what is mounted for it, show one label for all files (`context=`). What it shares with the node
-//! or with the pod is labelled itself: volumes where the request wants it, the pod's `/etc/hosts` and its like, its
-//! `/dev/shm`, and the FIFOs of its streams.
+//! A container's root, and what is mounted for it, show one label for all files (`context=`). What it shares with the
+//! node or with the pod is labelled itself: volumes where the request wants it, the pod's `/etc/hosts` and its like,
+//! its `/dev/shm`, and the FIFOs of its streams.
 
 use std::{
     fs,
@@ -113,20 +113,21 @@ pub(crate) fn label_shm(tmpfs: impl AsFd, label: &str) -> Result<(), Error> {
 }
 
 /// Labels a file of a directory.
-pub(crate) fn label_in(folder: impl AsFd, name: &str, label: &str) -> Result<(), Error> {
-    label_path(Path::new(&format!("/proc/self/fd/{}/{name}", folder.as_fd().as_raw_fd())), label)
+pub(crate) fn label_in(directory: impl AsFd, name: &str, label: &str) -> Result<(), Error> {
+    label_path(Path::new(&format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd())), label)
 }
 
-/// Labels a file or folder of our own.
+/// Labels a file or directory of our own.
 pub(crate) fn label_path(path: &Path, label: &str) -> Result<(), Error> {
     settled(lsetxattr(path, ATTRIBUTE, label.as_bytes(), XattrFlags::empty()))
         .map_err(failed(format_args!("label {} {label}", path.display())))
 }
 
-/// Labels a volume of the node with all that is in it. It may be full of what a container made: no symlink in it is followed.
+/// Labels a volume of the node with all that is in it. It may be full of what a container made: no symlink in it is
+/// followed.
 ///
 /// # Errors
-/// `InvalidArgument` for a folder that is the node's own.
+/// `InvalidArgument` for a directory that is the node's own.
 pub(crate) fn relabel(volume: &Path, label: &str) -> Result<(), Error> {
     let told = format!("label volume {} {label}", volume.display());
     let root = match openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -145,8 +146,8 @@ pub(crate) fn relabel(volume: &Path, label: &str) -> Result<(), Error> {
     settled(setxattr(&by_descriptor, ATTRIBUTE, label.as_bytes(), XattrFlags::empty())).map_err(failed(&told))?;
     let kind = FileType::from_raw_mode(fstat(&root).map_err(failed(&told))?.st_mode);
     if kind == FileType::Directory {
-        let folder = openat(&root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        below(&folder.map_err(failed(&told))?, label).map_err(|error| error.during(told))?;
+        let directory = openat(&root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        below(&directory.map_err(failed(&told))?, label).map_err(|error| error.during(told))?;
     }
     Ok(())
 }
@@ -156,25 +157,26 @@ fn is_the_nodes(real: &Path) -> bool {
     OF_THE_NODE.iter().any(|own| real == Path::new(own))
 }
 
-/// One directory after the other, by its path below the root: a tree may be deeper than a stack or a table of descriptors.
+/// One directory after the other, by its path below the root: a tree may be deeper than a stack or a table of
+/// descriptors.
 fn below(root: &OwnedFd, label: &str) -> Result<(), Error> {
     let mut pending = vec![PathBuf::from(".")];
     while let Some(directory) = pending.pop() {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let folder = match openat2(root, &directory, flags, Mode::empty(), resolve) {
-            Ok(folder) => folder,
+        let directory = match openat2(root, &directory, flags, Mode::empty(), resolve) {
+            Ok(directory) => directory,
             // Something else by now, or nothing.
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
             Err(errno) => return Err(failed(format_args!("open {}", directory.display()))(errno)),
         };
-        for entry in Dir::read_from(&folder).map_err(failed("read a directory"))? {
+        for entry in Dir::read_from(&directory).map_err(failed("read a directory"))? {
             let entry = entry.map_err(failed("read a directory"))?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
+            let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
             path.extend_from_slice(name.to_bytes());
             let path = PathBuf::from(std::ffi::OsString::from_vec(path));
             if !has(&path, label) {
@@ -220,13 +222,14 @@ mod tests {
 
     #[test]
     fn the_policy_names_the_type_of_files() {
-        let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(file_type(folder.path()), None);
-        fs::create_dir_all(folder.path().join("mine/contexts")).expect("a folder");
-        fs::write(folder.path().join("config"), "# a comment\nSELINUX=enforcing\nSELINUXTYPE=mine\n").expect("written");
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(file_type(directory.path()), None);
+        fs::create_dir_all(directory.path().join("mine/contexts")).expect("a directory");
+        fs::write(directory.path().join("config"), "# a comment\nSELINUX=enforcing\nSELINUXTYPE=mine\n")
+            .expect("written");
         let contexts = "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:special_t:s0\"\n";
-        fs::write(folder.path().join("mine/contexts/lxc_contexts"), contexts).expect("written");
-        assert_eq!(file_type(folder.path()).as_deref(), Some("special_t"));
+        fs::write(directory.path().join("mine/contexts/lxc_contexts"), contexts).expect("written");
+        assert_eq!(file_type(directory.path()).as_deref(), Some("special_t"));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! container 1, 2   O_RDWR ──▶ FIFO ──▶ O_RDONLY, monitor → log     a duplicate of the read end stays here
 //! container 0    O_RDONLY ◀── FIFO ◀── O_WRONLY, held by the monitor and here; clients open it by path
 //! ```
-//! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a SIGPIPE
-//! nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
+//! The container's own descriptors keep an output FIFO open in both directions, so that a dead monitor is neither a
+//! SIGPIPE nor a loss. Its input ends when all write ends are closed: that of the monitor, ours and the clients'.
 
 use std::{io, path::Path, sync::Arc, time::Instant};
 
@@ -61,8 +61,8 @@ impl Stdio {
         Ok(stdio)
     }
 
-    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost. A FIFO that is not locked is
-    /// waited for until then.
+    /// The ends that a monitor needs for a container that runs already, when all duplicates were lost. A FIFO that is
+    /// not locked is waited for until then.
     pub(crate) async fn again(
         directory: &Path,
         config: &ContainerConfig,

@@ -61,8 +61,8 @@ async fn ask(engine: &Inner, container: &Container, grace: Duration) -> Result<b
     if heard {
         return Ok(ended.await);
     }
-    // The first process of a PID namespace that only just started has no handler yet, and the kernel drops the signal: it
-    // is sent again once there is one.
+    // The first process of a PID namespace that only just started has no handler yet, and the kernel drops the signal:
+    // it is sent again once there is one.
     let again = async {
         while !hears() {
             tokio::time::sleep(LISTEN).await;

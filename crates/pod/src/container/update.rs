@@ -93,8 +93,8 @@ fn parse(resources: &oci::Resources) -> Result<Limits, Error> {
     Limits::from_spec(resources).map_err(|e| Error::invalid(e.to_string()))
 }
 
-/// The groups of values that an update touches, whole: quota and period are one file on v2, and swap is told together with
-/// memory.
+/// The groups of values that an update touches, whole: quota and period are one file on v2, and swap is told together
+/// with memory.
 fn with_partners(update: &oci::Resources, whole: &oci::Resources) -> oci::Resources {
     let mut change = update.clone();
     if let (Some(cpu), Some(of)) = (&mut change.cpu, &whole.cpu) {
@@ -111,8 +111,8 @@ fn with_partners(update: &oci::Resources, whole: &oci::Resources) -> oci::Resour
     change
 }
 
-/// What takes an update back: what was, or where nothing was said, what the kernel begins with. Files of `unified` that were
-/// not named before are not known well enough.
+/// What takes an update back: what was, or where nothing was said, what the kernel begins with. Files of `unified` that
+/// were not named before are not known well enough.
 fn back(update: &oci::Resources, before: &oci::Resources, [cpus, mems]: [Option<String>; 2]) -> oci::Resources {
     let mut whole = before.clone();
     let cpu = whole.cpu.get_or_insert_default();

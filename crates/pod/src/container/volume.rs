@@ -1,4 +1,5 @@
-//! Files and folders of the node as detached mounts: cloned here, where the node's mounts are, attached in the container.
+//! Files and directories of the node as detached mounts: cloned here, where the node's mounts are, attached in the
+//! container.
 
 use std::path::Path;
 
@@ -16,7 +17,8 @@ use syscall::mount_attributes::MountAttributes;
 use super::{Propagation, Volume, host_directory};
 use crate::{Error, error::failed, mount_source::MountTable};
 
-/// A volume, with what is mounted below it, its propagation and its attributes set. A directory that is not there is made.
+/// A volume, with what is mounted below it, its propagation and its attributes set. A directory that is not there is
+/// made.
 pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Error> {
     let message =
         |e: &dyn std::fmt::Display| format!("volume {}: {}: {e}", volume.container_path, volume.host_path.display());
@@ -98,8 +100,8 @@ fn private(tree: &OwnedFd, readonly: bool) -> std::io::Result<()> {
     attributes.apply(tree, true)
 }
 
-/// Another mount of what a detached mount shows. Before Linux 6.15 only what is attached can be cloned: then it is attached
-/// at `point`, which is made, for as long as the pod lives.
+/// Another mount of what a detached mount shows. Before Linux 6.15 only what is attached can be cloned: then it is
+/// attached at `point`, which is made, for as long as the pod lives.
 pub(crate) fn clone_detached(mount: BorrowedFd<'_>, point: &Path) -> Result<OwnedFd, Error> {
     clone_or_attach(mount, "", point).map_err(|e| e.during("clone the pod's /dev/shm"))
 }
@@ -173,8 +175,8 @@ mod tests {
             syscall::mount_namespace::unshare_mounts().expect("unshare");
             rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
                 .expect("private");
-            let folder = tempfile::tempdir().expect("folder");
-            let point = folder.path().join("shm");
+            let directory = tempfile::tempdir().expect("directory");
+            let point = directory.path().join("shm");
             let shm = crate::sandbox::make_shm((0, 0)).expect("tmpfs");
             attach(shm.as_fd(), &point).expect("attach");
             std::fs::write(point.join("x"), "shared").expect("write");

@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     pub(crate) monitor: Monitor,
     pub(crate) figures: crate::Figures,
     pub(crate) records: Records,
-    /// While it lives no other daemon works on this state folder.
+    /// While it lives no other daemon works on this state directory.
     pub(crate) _alone: OwnedFd,
     /// RLIMIT_NOFILE as it was when this process started.
     pub(crate) nofile: Rlimit,

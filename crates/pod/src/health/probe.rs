@@ -40,8 +40,8 @@ impl<T: Clone + Send + Sync + 'static> Probe<T> {
         Arc::new(Self { name, check: Box::new(check), state })
     }
 
-    /// The answer of a check that began now or later. Where none comes within `patience`, the one before; a check that has
-    /// been running for longer is not waited for at all.
+    /// The answer of a check that began now or later. Where none comes within `patience`, the one before; a check that
+    /// has been running for longer is not waited for at all.
     pub(super) async fn look(self: &Arc<Self>, patience: Duration) -> Seen<T> {
         let (now, mut state) = (Instant::now(), self.state.subscribe());
         let fresh = async {

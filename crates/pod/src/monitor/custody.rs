@@ -187,7 +187,8 @@ impl Custody {
         self.lock().file(id, role).map(OwnedFd::try_clone).transpose()
     }
 
-    /// What `ask` says of a process's pidfd, where that is held. It is lent: this must not fail for want of descriptors.
+    /// What `ask` says of a process's pidfd, where that is held. It is lent: this must not fail for want of
+    /// descriptors.
     pub(crate) fn of_pidfd<T>(&self, id: &str, ask: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
         self.lock().file(id, Role::Pidfd).map(ask)
     }
@@ -260,7 +261,8 @@ impl Custody {
     }
 }
 
-/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is reported.
+/// Whether a monitor holds the output of a container that ended: its log hangs. Else it closes that before the end is
+/// reported.
 pub(super) fn has_unlogged_output(holding: &Holding, files: &Attachments) -> bool {
     let is_output = |role: &Role| matches!(role, Role::StdoutRead | Role::StderrRead | Role::Terminal);
     matches!(holding.state, HoldingState::Exited(_)) && files.iter().any(|(role, _)| is_output(role))

@@ -18,8 +18,8 @@ const LOG: &str = "pinmon.log";
 const LOG_MAX: u64 = 1 << 20;
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Binds the socket and starts the program on it. The listener is then the monitor's alone, so that nobody can connect to
-/// a monitor that is dead.
+/// Binds the socket and starts the program on it. The listener is then the monitor's alone, so that nobody can connect
+/// to a monitor that is dead.
 pub(super) fn launch(program: &Path, state: &Path) -> Result<Pid, Error> {
     let listener = monitor_api::bind(state).map_err(|e| Error::internal(format!("start the monitor: {e}")))?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed("open /dev/null"))?;

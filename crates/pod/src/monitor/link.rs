@@ -146,7 +146,8 @@ impl Link {
         *self.over.borrow()
     }
 
-    /// Sends a request within [`Patience::send`]. The replies end with the returned value, also when its caller gives up.
+    /// Sends a request within [`Patience::send`]. The replies end with the returned value, also when its caller gives
+    /// up.
     async fn send(&self, request: Request, attachments: Attachments) -> Result<Replies<'_>, Error> {
         self.figures.requests[kind(&request)].add(1);
         let seq = self.next.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,8 @@ use crate::Error;
 const SINCE: u32 = 5;
 
 impl Monitor {
-    /// Sends mounts ahead of the `Create` that they do not fit, and returns what goes with that, on the same connection.
+    /// Sends mounts ahead of the `Create` that they do not fit, and returns what goes with that, on the same
+    /// connection.
     pub(super) async fn send_mounts(
         &self,
         link: &Link,

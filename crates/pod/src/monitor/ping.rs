@@ -13,9 +13,9 @@ const SINCE: u32 = 3;
 const NO_KEY: &str = "ping";
 
 impl Monitor {
-    /// Asks the connected monitor whether its event loop turns and which log file systems hang, and waits at most `deadline`.
-    /// Unlike other requests it does not wait for a monitor that is being replaced. A monitor of before contract 1.3 knows no
-    /// `Ping`: a request that changes nothing stands in for it.
+    /// Asks the connected monitor whether its event loop turns and which log file systems hang, and waits at most
+    /// `deadline`. Unlike other requests it does not wait for a monitor that is being replaced. A monitor of before
+    /// contract 1.3 knows no `Ping`: a request that changes nothing stands in for it.
     ///
     /// # Errors
     /// `Unavailable` when no monitor is connected, `DeadlineExceeded` when it does not answer in time.

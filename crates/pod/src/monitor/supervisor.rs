@@ -46,7 +46,8 @@ pub(super) struct Inner {
     link: watch::Sender<Option<Connected>>,
     pub(super) custody: Custody,
     pub(super) execs: Mutex<HashMap<String, oneshot::Sender<ExitStatus>>>,
-    /// Commands begun since the start; `None` once nobody distinguishes them from those of an earlier daemon any longer.
+    /// Commands begun since the start; `None` once nobody distinguishes them from those of an earlier daemon any
+    /// longer.
     pub(super) begun: Mutex<Option<HashSet<String>>>,
     events: mpsc::UnboundedSender<Event>,
     /// No monitor is wanted any more.
@@ -62,8 +63,8 @@ struct Connected {
 }
 
 impl Monitor {
-    /// Finds the monitor that runs on this state folder, or starts one. What it holds is in [`Custody`] before anything else
-    /// happens, so that it may die at once, and is told.
+    /// Finds the monitor that runs on this state directory, or starts one. What it holds is in [`Custody`] before
+    /// anything else happens, so that it may die at once, and is told.
     pub(crate) async fn open(
         state: PathBuf,
         program: PathBuf,

@@ -18,15 +18,16 @@ use syscall::blocked_call;
 use super::{Holder, Pipe, entries, link};
 use crate::state::Kind;
 
-/// How long one process is looked at. One that is inside execve(2) and closes a file whose file system does not answer keeps
-/// `wchan` and `syscall` from being read.
+/// How long one process is looked at. One that is inside execve(2) and closes a file whose file system does not answer
+/// keeps `wchan` and `syscall` from being read.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// As many processes may be given up.
 const GIVEN_UP_MAX: usize = 8;
-/// `PF_IO_WORKER` of linux/sched.h: threads of io_uring(7), which are inside no call and use the files of their process.
+/// `PF_IO_WORKER` of linux/sched.h: threads of io_uring(7), which are inside no call and use the files of their
+/// process.
 const IO_WORKER: u64 = 0x10;
-/// Where threads wait that have nothing to do (for completions, or for something to submit), and those that are stopped, traced or
-/// frozen, which left their call for that.
+/// Where threads wait that have nothing to do (for completions, or for something to submit), and those that are
+/// stopped, traced or frozen, which left their call for that.
 const IDLE: [&str; 7] = [
     "io_wq_worker",
     "io_sq_thread",
@@ -52,7 +53,8 @@ pub(super) enum Doubt {
     Hidden,
 }
 
-/// Looks at all threads of containers and pods of this state directory. Takes some 50 µs for each process of the machine.
+/// Looks at all threads of containers and pods of this state directory. Takes some 50 µs for each process of the
+/// machine.
 pub(super) fn examine(state_dir: &Path, pipes: &HashSet<Pipe>) -> Vec<Finding> {
     let ids = Ids::of(state_dir);
     let processes = entries(Path::new("/proc"));
@@ -89,7 +91,7 @@ pub(super) struct Ids([HashSet<String>; 2]);
 impl Ids {
     pub(super) fn of(state_dir: &Path) -> Self {
         Self([Kind::Container, Kind::Sandbox].map(|kind| {
-            let directories = entries(&state_dir.join(kind.folder()));
+            let directories = entries(&state_dir.join(kind.directory()));
             directories.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect()
         }))
     }

@@ -26,9 +26,10 @@ const HIDDEN: Duration = Duration::from_secs(2);
 /// Only then what is hidden is taken for a holder: the daemon does not end although every visible holder was killed.
 const ESCALATION: Duration = Duration::from_secs(5);
 
-/// Ends what keeps a daemon from its end, in rounds. Processes are killed that are seen in one call on a pipe of the daemon for half
-/// a second; if the daemon still waits for a pipe 5 s later, also those that are in one call that moves data, or in one operation of
-/// io_uring(7), for 2 s, whatever files it is about: a process may close a descriptor that its call uses.
+/// Ends what keeps a daemon from its end, in rounds. Processes are killed that are seen in one call on a pipe of the
+/// daemon for half a second; if the daemon still waits for a pipe 5 s later, also those that are in one call that moves
+/// data, or in one operation of io_uring(7), for 2 s, whatever files it is about: a process may close a descriptor that
+/// its call uses.
 pub struct Rescue {
     state_dir: PathBuf,
     daemon: Pid,
@@ -59,8 +60,8 @@ impl Rescue {
         process::start_time(pid) == Some(self.start_time) && (process::is_ending(pid) || process::is_killed(pid))
     }
 
-    /// Looks once, and returns the processes of containers that it killed. Requires `CAP_SYS_PTRACE` and `CAP_KILL`; does nothing
-    /// without.
+    /// Looks once, and returns the processes of containers that it killed. Requires `CAP_SYS_PTRACE` and `CAP_KILL`;
+    /// does nothing without.
     pub fn round(&mut self) -> Vec<Holder> {
         let findings = examine(&self.state_dir, &pipes_of(&self.state_dir, self.daemon));
         let escalated = self.begin.elapsed() >= ESCALATION && self.waits_for_a_pipe();

@@ -1,7 +1,8 @@
 //! Commands that outlived both the daemon and the monitor: whoever asked for them is gone, and nobody would end them.
 //!
-//! What a command left behind when it ended is the container's, and lives on. It is told from a command by its parent, which
-//! is in its own PID namespace; a command's is outside. In a container on the node's PID namespace they look alike, and live.
+//! What a command left behind when it ended is the container's, and lives on. It is told from a command by its parent,
+//! which is in its own PID namespace; a command's is outside. In a container on the node's PID namespace they look
+//! alike, and live.
 
 use std::{
     fs,

@@ -148,8 +148,8 @@ fn as_held(engine: &Inner, container: &Container, holding: Holding) -> Result<()
     })
 }
 
-/// Hands a log to the monitor whose file system did not answer at once, as soon as it does. Until then the output of the container
-/// stays in its FIFOs.
+/// Hands a log to the monitor whose file system did not answer at once, as soon as it does. Until then the output of
+/// the container stays in its FIFOs.
 async fn continue_log(engine: Weak<Inner>, container: Arc<Container>) {
     const PAUSE: Duration = Duration::from_secs(1);
     const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -201,8 +201,8 @@ fn running(record: &ContainerRecord) -> io::Result<Option<OwnedFd>> {
     Ok((executed == Some(true)).then_some(pidfd))
 }
 
-/// The same. What the kernel could not say for want of memory or descriptors is asked again for two seconds: a container is
-/// not given up because of that.
+/// The same. What the kernel could not say for want of memory or descriptors is asked again for two seconds: a
+/// container is not given up because of that.
 async fn find_running(record: &ContainerRecord) -> Result<Option<OwnedFd>, Error> {
     const PAUSE: Duration = Duration::from_millis(100);
     const TRIES: u32 = 20;
@@ -232,8 +232,8 @@ async fn log_again(engine: &Inner, container: &Arc<Container>) -> Result<Option<
     }
 }
 
-/// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a container
-/// ran whose status still says that it was to be started.
+/// Both processes were gone: the kernel is asked. The record may be older than what it is about: on a full tmpfs a
+/// container ran whose status still says that it was to be started.
 async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Instant) -> Result<(), Error> {
     let record = container.record();
     let Some(pidfd) = find_running(&record).await? else {
@@ -254,8 +254,8 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Inst
         }
         stale
     });
-    let folder = engine.records.folder(Kind::Container, container.id());
-    let mut files = stdio::Stdio::again(&folder, container.config(), &container.pipe_calls, slow_until).await;
+    let directory = engine.records.directory(Kind::Container, container.id());
+    let mut files = stdio::Stdio::again(&directory, container.config(), &container.pipe_calls, slow_until).await;
     files.push(Role::Pidfd, pidfd);
     filter(engine, container).into_iter().for_each(|filter| files.push(Role::Seccomp, filter));
     let mut continues_later = false;
@@ -271,7 +271,7 @@ async fn alone(engine: &Arc<Inner>, container: &Arc<Container>, slow_until: Inst
     let spec = container.spec(&engine.records).ok();
     let holding = Holding {
         user_namespace: spec.as_ref().map(|spec| spec.has_namespace(oci::NamespaceType::User)),
-        hooks: spec.and_then(|spec| HeldHooks::of(&spec, container.id(), &folder.to_string_lossy())),
+        hooks: spec.and_then(|spec| HeldHooks::of(&spec, container.id(), &directory.to_string_lossy())),
         id: container.id().to_owned(),
         sandbox: container.metadata.sandbox.clone(),
         cgroup: container.metadata.cgroup.clone(),

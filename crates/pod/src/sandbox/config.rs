@@ -55,7 +55,7 @@ pub struct SandboxConfig {
     pub name: Name,
     /// Host name; empty: the node's where the node's network is shared, else the pod's name.
     pub hostname: String,
-    /// Folder of its containers' logs.
+    /// Directory of its containers' logs.
     pub log_directory: Option<PathBuf>,
     /// Name resolution; absent: the node's.
     pub dns: Option<Dns>,

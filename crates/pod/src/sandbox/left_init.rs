@@ -1,5 +1,5 @@
-//! A pod's init that runs and that nobody holds: its monitor died before it told of it, or with the daemon. Containers may
-//! be in its PID namespace, so it is taken over, not ended.
+//! A pod's init that runs and that nobody holds: its monitor died before it told of it, or with the daemon. Containers
+//! may be in its PID namespace, so it is taken over, not ended.
 
 use std::{fs, io, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! What the containers of a pod share, as descriptors.
 //!
-//! IPC, UTS, `/dev/shm` and the files of `/etc` ([`super::files`]) are kept under the key `sandbox/<id>`, here and in the
-//! monitor, in the order of [`Shared`]. A pod whose descriptors were lost by both gets them back from a container that runs,
-//! else new ones.
+//! IPC, UTS, `/dev/shm` and the files of `/etc` ([`super::files`]) are kept under the key `sandbox/<id>`, here and in
+//! the monitor, in the order of [`Shared`]. A pod whose descriptors were lost by both gets them back from a container
+//! that runs, else new ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use rustix::{
 use super::{PidMode, Sandbox, SandboxConfig, SharedMode, files, left_init};
 use crate::{Error, ErrorKind, engine::Inner, error::failed, process};
 
-/// Where a kernel that cannot clone a detached mount has it attached, in the record's folder.
+/// Where a kernel that cannot clone a detached mount has it attached, in the record's directory.
 pub(crate) const SHM: &str = "shm";
 /// How long the init of a pod may take to end what else is in its PID namespace.
 const INIT_END: Duration = Duration::from_secs(5);
@@ -84,8 +84,8 @@ pub(crate) struct Owned {
     pub(crate) uts: Option<OwnedFd>,
 }
 
-/// Has the monitor make what a pod with a user namespace has of its own: a threaded process cannot. `user` is the one to own
-/// the others where it is there already. Nothing for a pod without.
+/// Has the monitor make what a pod with a user namespace has of its own: a threaded process cannot. `user` is the one
+/// to own the others where it is there already. Nothing for a pod without.
 pub(crate) async fn make_owned(
     engine: &Inner,
     config: &SandboxConfig,
@@ -203,8 +203,8 @@ pub(crate) async fn pid_namespace(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -
     Ok(duplicate)
 }
 
-/// Nothing can be cloned into a PID namespace whose init has ended: it is given up, with what the monitor knows of the init.
-/// The caller has the lock that `held` is behind.
+/// Nothing can be cloned into a PID namespace whose init has ended: it is given up, with what the monitor knows of the
+/// init. The caller has the lock that `held` is behind.
 pub(crate) async fn forget_ended_init(
     engine: &Inner,
     sandbox: &Sandbox,
@@ -218,7 +218,8 @@ pub(crate) async fn forget_ended_init(
     engine.monitor.delete(sandbox.id()).await
 }
 
-/// Whether this PID namespace, by its inode number, is the pod's no longer, because its init has ended. False where that is not known.
+/// Whether this PID namespace, by its inode number, is the pod's no longer, because its init has ended. False where
+/// that is not known.
 pub(crate) async fn has_lost_init(engine: &Inner, sandbox: &Sandbox, namespace: u64) -> bool {
     let mut held = sandbox.pid.lock().await;
     if let Err(error) = forget_ended_init(engine, sandbox, &mut held).await {
@@ -267,7 +268,8 @@ async fn start_init(engine: &Inner, sandbox: &Sandbox) -> Result<OwnedFd, Error>
     debug_assert_ne!(sandbox.config().pid, PidMode::Node);
     let _turn = engine.lanes.clone_turn().await?;
     let started = match request_init(engine, sandbox).await {
-        // One that was begun for a request whose answer was lost, and that was ended since: nothing is in its PID namespace.
+        // One that was begun for a request whose answer was lost, and that was ended since: nothing is in its PID
+        // namespace.
         Err(error) if error.kind == ErrorKind::AlreadyExists => match engine.monitor.delete(sandbox.id()).await {
             Ok(()) => request_init(engine, sandbox).await,
             Err(error) => Err(error),

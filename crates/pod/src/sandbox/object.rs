@@ -187,8 +187,8 @@ impl Sandbox {
         }
     }
 
-    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it is
-    /// found out again.
+    /// Changes the record also where it cannot be written: on a full tmpfs what happened has happened. After a crash it
+    /// is found out again.
     pub(crate) fn update_anyway(&self, records: &Records, change: impl FnOnce(&mut SandboxRecord)) {
         let _turn = self.turn();
         let mut record = SandboxRecord::clone(&self.record.borrow());

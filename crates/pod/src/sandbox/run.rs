@@ -1,4 +1,5 @@
-//! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; one that fails takes back all.
+//! `RunPodSandbox`: [`Reserved`] → [`Networked`] → ready. Each phase is consumed by the next; one that fails takes back
+//! all.
 
 use std::{collections::BTreeMap, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,8 +23,8 @@ use crate::{
     undo::with_undo,
 };
 
-/// Joins an operation of the same name, returns the one that is ready, or makes it. One of that name that was stopped is
-/// no obstacle: it stays, until it is removed, beside the new one.
+/// Joins an operation of the same name, returns the one that is ready, or makes it. One of that name that was stopped
+/// is no obstacle: it stays, until it is removed, beside the new one.
 pub(crate) async fn run(engine: &Arc<Inner>, config: SandboxConfig) -> Result<String, Error> {
     check_handler(engine, &config.runtime_handler)?;
     engine.need_user_namespaces(&config).await?;

@@ -13,8 +13,8 @@ use crate::{
     lanes::patiently,
 };
 
-/// Stops it; one that is stopped or unknown succeeds. Who asks again joins. One that is only just being made is taken back:
-/// a plugin of the network that runs for it is ended.
+/// Stops it; one that is stopped or unknown succeeds. Who asks again joins. One that is only just being made is taken
+/// back: a plugin of the network that runs for it is ended.
 pub(crate) async fn stop(engine: &Arc<Inner>, id: &str) -> Result<(), Error> {
     let sandbox = match engine.sandbox(id) {
         Ok(sandbox) => sandbox,
@@ -37,8 +37,8 @@ pub enum Users {
     Living,
 }
 
-/// Stops a pod that no container uses, and returns whether it is stopped. It is decided while nothing can be made in the pod: a
-/// container that is just being made is waited for, and uses it.
+/// Stops a pod that no container uses, and returns whether it is stopped. It is decided while nothing can be made in
+/// the pod: a container that is just being made is waited for, and uses it.
 pub(crate) async fn stop_unused(engine: &Arc<Inner>, id: &str, users: Users) -> Result<bool, Error> {
     let sandbox = match engine.sandbox(id) {
         Ok(sandbox) => sandbox,

@@ -39,7 +39,7 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
         undo.step("unpin the network namespace", blocking(unpin)).await;
         failpoint::reach("teardown.unpinned");
     }
-    let points = [SHM, FILES].map(|name| engine.records.folder(Kind::Sandbox, id).join(name));
+    let points = [SHM, FILES].map(|name| engine.records.directory(Kind::Sandbox, id).join(name));
     let attached = offload::here(|| points.into_iter().filter(|point| point.exists()).collect::<Vec<_>>());
     for point in attached {
         let detach = async { offload::here(|| volume::detach(&point)) };
@@ -49,8 +49,8 @@ pub(super) async fn release(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Resu
     undo.finish().inspect_err(|error| sandbox.failed(&error.message))
 }
 
-/// Everything, with the record. The reconciler tries it again with a pod that was never ready, callers with others: the record
-/// stays for it.
+/// Everything, with the record. The reconciler tries it again with a pod that was never ready, callers with others: the
+/// record stays for it.
 pub(crate) async fn teardown(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
     remove(engine, sandbox).await.inspect_err(|_| {
         if sandbox.record().phase.is_early() {

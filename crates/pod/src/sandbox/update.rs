@@ -1,7 +1,7 @@
 //! `UpdatePodSandboxResources`: the limits of a pod as a whole.
 //!
-//! A pod below a caller's cgroup has them from the caller, who changes that group itself before it tells of it (kubelet); one
-//! with a cgroup of its own has them from here. Either way they are remembered and told.
+//! A pod below a caller's cgroup has them from the caller, who changes that group itself before it tells of it
+//! (kubelet); one with a cgroup of its own has them from here. Either way they are remembered and told.
 
 use std::sync::Arc;
 

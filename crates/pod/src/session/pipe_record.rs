@@ -1,7 +1,7 @@
 //! Which pipes a daemon has: what the next one must know when this one was killed and cannot end.
 //!
-//! FIFOs of containers have names. Pipes of commands are known by their inode numbers alone, which are in a small file on the
-//! state directory's tmpfs, mapped, so that a number that was stored is there whenever this process dies.
+//! FIFOs of containers have names. Pipes of commands are known by their inode numbers alone, which are in a small file
+//! on the state directory's tmpfs, mapped, so that a number that was stored is there whenever this process dies.
 
 use std::{
     fs::{self, OpenOptions},

@@ -1,16 +1,18 @@
 //! Pipes whose other end a process of a container has.
 //!
-//! A pipe has one mutex in the kernel. splice(2) between a pipe and a socket sleeps with it while the socket has nothing to read,
-//! or no room, for as long as the process that called it likes. In the meantime open(2) of a FIFO, read(2), write(2), tee(2),
-//! `FIONREAD` and close(2) block, uninterruptibly, also with `O_NONBLOCK`; poll(2) and epoll take no lock. No privilege is
-//! needed for that, and any process that has the pipe can do it, whichever it was made for.
+//! A pipe has one mutex in the kernel. splice(2) between a pipe and a socket sleeps with it while the socket has
+//! nothing to read, or no room, for as long as the process that called it likes. In the meantime open(2) of a FIFO,
+//! read(2), write(2), tee(2), `FIONREAD` and close(2) block, uninterruptibly, also with `O_NONBLOCK`; poll(2) and epoll
+//! take no lock. No privilege is needed for that, and any process that has the pipe can do it, whichever it was made
+//! for.
 //!
 //! ```text
 //! PipeReader ◀── bytes ── threads ◀── read ── pipe ◀── container
 //! PipeWriter ─── bytes ─▶ threads ── write ─▶ pipe ──▶ container      open, close: threads too
 //! ```
-//! So nothing is done here with such a pipe but by threads for it ([`threads`]). [`PipeCalls`] counts for each container what
-//! did not return yet: one that holds [`BLOCKED_MAX`] is refused further commands, so that it does not use up the threads.
+//! So nothing is done here with such a pipe but by threads for it ([`threads`]). [`PipeCalls`] counts for each
+//! container what did not return yet: one that holds [`BLOCKED_MAX`] is refused further commands, so that it does not
+//! use up the threads.
 
 mod reader;
 mod threads;
@@ -88,8 +90,8 @@ impl PipeCalls {
         )))
     }
 
-    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after [`OPEN`]; where none
-    /// of them keeps it locked, not before `until`: on a slow machine no output is lost.
+    /// Opens a FIFO that processes of the container may have open; `None` where `open` finds none. Fails after
+    /// [`OPEN`]; where none of them keeps it locked, not before `until`: on a slow machine no output is lost.
     pub(crate) async fn open(
         self: &Arc<Self>,
         fifo: &Path,
@@ -206,8 +208,8 @@ pub(crate) fn is_shared(role: Role) -> bool {
     matches!(role, Stdin | Stdout | Stderr | StdinHold | StdoutRead | StderrRead)
 }
 
-/// Closes what was sent to the monitor: the pipes of containers among these on another thread, and the rest at once. Copies are
-/// on their way: these are hardly ever the last, so they do not wait for those that are ([`close_all`]).
+/// Closes what was sent to the monitor: the pipes of containers among these on another thread, and the rest at once.
+/// Copies are on their way: these are hardly ever the last, so they do not wait for those that are ([`close_all`]).
 pub(crate) fn close_attachments(files: Attachments) {
     let pipes: Vec<OwnedFd> = files.into_iter().filter(|(role, _)| is_shared(*role)).map(|(_, file)| file).collect();
     if !pipes.is_empty() {
@@ -215,8 +217,8 @@ pub(crate) fn close_attachments(files: Attachments) {
     }
 }
 
-/// Most closes of pipes that belong to no running command. What is beyond waits for one of them, and stays open until then: a
-/// container that starts again and again must not leave more threads each time.
+/// Most closes of pipes that belong to no running command. What is beyond waits for one of them, and stays open until
+/// then: a container that starts again and again must not leave more threads each time.
 const CLOSING_MAX: usize = 64;
 
 struct Closing {

@@ -1,7 +1,8 @@
 //! Master sides of terminals, which no thread of the runtime closes.
 //!
-//! The last close of a master hangs the terminal up and waits, without a limit, for processes inside read(2) or write(2) of
-//! the slave: a container can have one stay there for as long as it likes. So threads of their own close masters.
+//! The last close of a master hangs the terminal up and waits, without a limit, for processes inside read(2) or
+//! write(2) of the slave: a container can have one stay there for as long as it likes. So threads of their own close
+//! masters.
 
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},

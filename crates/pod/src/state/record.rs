@@ -1,4 +1,4 @@
-//! Records as JSON files: one folder per object.
+//! Records as JSON files: one directory per object.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -14,8 +14,8 @@ use crate::{Error, attempts, error::failed, events::Events};
 
 /// Format of the records; another one is not read.
 ///
-/// Fields may be added to it that have a default (a daemon that does not know them ignores them); anything else raises it,
-/// and a daemon then gives way to none of another version.
+/// Fields may be added to it that have a default (a daemon that does not know them ignores them); anything else raises
+/// it, and a daemon then gives way to none of another version.
 pub(crate) const RECORD_VERSION: u64 = 1;
 const METADATA: &str = "metadata.json";
 const STATUS: &str = "status.json";
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn folder(self) -> &'static str {
+    pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Sandbox => "sandbox",
             Self::Container => "container",
@@ -51,7 +51,7 @@ pub(crate) struct Loaded<M, S> {
     pub(crate) status: Result<Option<S>, Error>,
 }
 
-/// The folders of one state folder.
+/// The directories of one state directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     root: PathBuf,
@@ -68,21 +68,21 @@ impl Records {
         &self.events
     }
 
-    /// The folder of an object.
-    pub(crate) fn folder(&self, kind: Kind, id: &str) -> PathBuf {
-        self.root.join(kind.folder()).join(id)
+    /// The directory of an object.
+    pub(crate) fn directory(&self, kind: Kind, id: &str) -> PathBuf {
+        self.root.join(kind.directory()).join(id)
     }
 
-    /// Makes the folder and its metadata: from now on the object is known to whoever comes after a crash.
+    /// Makes the directory and its metadata: from now on the object is known to whoever comes after a crash.
     pub(crate) fn create(&self, kind: Kind, id: &str, metadata: &impl Serialize) -> Result<(), Error> {
-        let folder = self.folder(kind, id);
+        let directory = self.directory(kind, id);
         offload::here(|| {
-            let made = DirBuilder::new().mode(0o711).create(&folder);
-            made.map_err(failed(format_args!("create {}", folder.display())))?;
+            let made = DirBuilder::new().mode(0o711).create(&directory);
+            made.map_err(failed(format_args!("create {}", directory.display())))?;
             self.write(kind, id, METADATA, metadata).inspect_err(|_| {
-                // On a full tmpfs: what was not begun leaves nothing. What cannot be removed is no record, and goes at the next
-                // start.
-                let _ = fs::remove_dir_all(&folder);
+                // On a full tmpfs: what was not begun leaves nothing. What cannot be removed is no record, and goes at
+                // the next start.
+                let _ = fs::remove_dir_all(&directory);
             })
         })
     }
@@ -94,11 +94,11 @@ impl Records {
 
     /// Writes another file of the record in one step.
     pub(crate) fn write(&self, kind: Kind, id: &str, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.folder(kind, id).join(name);
+        let path = self.directory(kind, id).join(name);
         let wrap = || -> io::Result<()> {
             let text = serde_json::to_vec(&Versioned { version: RECORD_VERSION, value })?;
             let beside = path.with_extension("new");
-            // Environments hold secrets, and the folder may be passed through by everyone.
+            // Environments hold secrets, and the directory may be passed through by everyone.
             let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
             let written = file.write_all(&text).and_then(|()| fs::rename(&beside, &path));
             // On a full tmpfs it would hold what others need.
@@ -109,15 +109,15 @@ impl Records {
 
     /// Reads another file of the record.
     pub(crate) fn read<T: DeserializeOwned>(&self, kind: Kind, id: &str, name: &str) -> Result<T, Error> {
-        offload::here(|| read(&self.folder(kind, id).join(name)))
+        offload::here(|| read(&self.directory(kind, id).join(name)))
     }
 
-    /// Removes the folder; one that is not there is fine.
+    /// Removes the directory; one that is not there is fine.
     pub(crate) fn remove(&self, kind: Kind, id: &str) -> Result<(), Error> {
-        let folder = self.folder(kind, id);
-        match offload::here(|| fs::remove_dir_all(&folder)) {
+        let directory = self.directory(kind, id);
+        match offload::here(|| fs::remove_dir_all(&directory)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed(format_args!("remove {}", folder.display()))(error))
+                Err(failed(format_args!("remove {}", directory.display()))(error))
             }
             _ => Ok(()),
         }
@@ -128,15 +128,16 @@ impl Records {
         &self,
         kind: Kind,
     ) -> Result<Vec<Loaded<M, S>>, Error> {
-        let folder = self.root.join(kind.folder());
-        let entries = fs::read_dir(&folder).map_err(failed(format_args!("read {}", folder.display())))?;
+        let directory = self.root.join(kind.directory());
+        let entries = fs::read_dir(&directory).map_err(failed(format_args!("read {}", directory.display())))?;
         let mut loaded = Vec::new();
         for entry in entries {
             // A record that is not seen here would be nobody's from now on.
-            let entry = entry.map_err(failed(format_args!("read {}", folder.display())))?;
+            let entry = entry.map_err(failed(format_args!("read {}", directory.display())))?;
             let path = entry.path();
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && is_folder).map(str::to_owned) else {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let Some(id) = entry.file_name().to_str().filter(|name| is_id(name) && is_directory).map(str::to_owned)
+            else {
                 self.put_aside(kind, &path);
                 continue;
             };
@@ -155,7 +156,7 @@ impl Records {
 
     fn put_aside(&self, kind: Kind, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.root.join("broken").join(format!("{}-{name}", kind.folder()));
+        let aside = self.root.join("broken").join(format!("{}-{name}", kind.directory()));
         let _ = fs::remove_dir_all(&aside);
         let moved = fs::rename(path, &aside);
         tracing::warn!("{} is no record: it is now in {}", path.display(), aside.display());

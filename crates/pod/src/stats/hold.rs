@@ -1,9 +1,9 @@
 //! How long a list stays as it is.
 //!
-//! On a node of many pods the lists of everything are made of the samples of one round after the other, and asked for more
-//! often than rounds end. Whoever made one of them may keep what became of it (encoded bytes) and need not even look
-//! through the samples again: as long as no pod or container changed and no sample in it is too old to be told, it is as
-//! good as a new one. Whoever keeps it makes it anew after each round ([`Engine::stats_rounds`]).
+//! On a node of many pods the lists of everything are made of the samples of one round after the other, and asked for
+//! more often than rounds end. Whoever made one of them may keep what became of it (encoded bytes) and need not even
+//! look through the samples again: as long as no pod or container changed and no sample in it is too old to be told, it
+//! is as good as a new one. Whoever keeps it makes it anew after each round ([`Engine::stats_rounds`]).
 
 use super::sampler::{STALE, is_younger};
 use crate::{Engine, clock};
@@ -32,14 +32,15 @@ pub struct Sampled<T> {
 }
 
 impl Engine {
-    /// What is known of pods and containers, their use of resources apart. A list of them that is made after the mark was
-    /// taken, and of nothing that is only just being made ([`crate::ContainerGlance::settled`]), is the same as long as the
-    /// mark is.
+    /// What is known of pods and containers, their use of resources apart. A list of them that is made after the mark
+    /// was taken, and of nothing that is only just being made ([`crate::ContainerGlance::settled`]), is the same as
+    /// long as the mark is.
     pub fn mark(&self) -> Mark {
         Mark(self.0.records.events().changes())
     }
 
-    /// Whether a list of everything would be of the same pods and containers still, and its samples can be told. It counts as asking for it: samples go on being taken.
+    /// Whether a list of everything would be of the same pods and containers still, and its samples can be told. It
+    /// counts as asking for it: samples go on being taken.
     pub fn holds(&self, hold: &Hold) -> bool {
         let stats = &self.0.stats;
         let same = hold.changes == self.mark().0

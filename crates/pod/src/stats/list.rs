@@ -34,8 +34,8 @@ impl Engine {
         self.look(wanted, |_, _| self.0.stats.container(container.id())).await.ok_or_else(missing)
     }
 
-    /// What running containers use: those that `wanted` says, by id, pod's id and labels. One that cannot be measured is
-    /// left out, never a failed list.
+    /// What running containers use: those that `wanted` says, by id, pod's id and labels. One that cannot be measured
+    /// is left out, never a failed list.
     pub async fn list_container_stats(&self, wanted: impl Fn(&str, &str, &Labels) -> bool) -> Vec<Arc<ContainerStats>> {
         let mut containers = self.0.containers();
         containers.retain(|container| {
@@ -132,9 +132,9 @@ impl Engine {
         Sampled { hold: oldest.map(|oldest| hold(wanted, changes, oldest)), stats }
     }
 
-    /// Has samples taken that are missing or too old, calls `read` for the answer, and has more samples taken for the next
-    /// request: after `read`, so that no object is reported twice with one sample. `read` also gets whether nothing had to be
-    /// measured.
+    /// Has samples taken that are missing or too old, calls `read` for the answer, and has more samples taken for the
+    /// next request: after `read`, so that no object is reported twice with one sample. `read` also gets whether
+    /// nothing had to be measured.
     async fn look<T>(&self, wanted: Wanted, read: impl FnOnce(&Wanted, bool) -> T) -> T {
         let due: Due = self.0.stats.due(&wanted, clock::now());
         let (more, sampled) = (due.more, due.more && due.is_empty());

@@ -9,7 +9,8 @@ use crate::{
     sandbox::{Sandbox, SharedMode},
 };
 
-/// Counters by sandbox: of all bridged pods by one question on the node; the others, CNI's, are asked in their namespaces.
+/// Counters by sandbox: of all bridged pods by one question on the node; the others, CNI's, are asked in their
+/// namespaces.
 pub(super) struct Interfaces(HashMap<String, Counters>);
 
 impl Interfaces {

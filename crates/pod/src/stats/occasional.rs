@@ -83,7 +83,7 @@ fn event(group: &Group, name: &str) -> u64 {
 
 /// The size of `/proc/<pid>/fd` is the number of open files (kernel 6.2); before it was 0.
 fn open_files(pids: &[i32]) -> Option<u64> {
-    let of = |pid: &i32| std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.size()).ok();
+    let of = |pid: &i32| std::fs::metadata(format!("/proc/{pid}/fd")).map(|directory| directory.size()).ok();
     let all: u64 = pids.iter().take(PROCESSES).filter_map(of).sum();
     (all > 0 || pids.is_empty()).then_some(all)
 }

@@ -12,9 +12,9 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Nanoseconds of CPU per second, from this sample and one at least the window older. At the first sample it is the mean
-    /// since `begun`, when `used` was 0, so that every sample has a rate: kubelet makes one itself for a sample without,
-    /// and reports an error if it gets that sample twice. `None` for a first sample at the very beginning.
+    /// Nanoseconds of CPU per second, from this sample and one at least the window older. At the first sample it is the
+    /// mean since `begun`, when `used` was 0, so that every sample has a rate: kubelet makes one itself for a sample
+    /// without, and reports an error if it gets that sample twice. `None` for a first sample at the very beginning.
     pub(super) fn next(&mut self, at: u64, used: u64, begun: u64) -> Option<u64> {
         if self.at == 0 {
             *self = Self { at, used, rate: mean(used, at.saturating_sub(begun)) };

@@ -49,8 +49,8 @@ pub struct SandboxStats {
 }
 
 impl SandboxStats {
-    /// What the whole pod uses: its cgroup's figures, else its containers' added up (then without pressure, which does not
-    /// add up).
+    /// What the whole pod uses: its cgroup's figures, else its containers' added up (then without pressure, which does
+    /// not add up).
     pub fn cgroup(&self) -> Cow<'_, Stats> {
         match &self.sample.cgroup {
             Some(stats) => Cow::Borrowed(stats),

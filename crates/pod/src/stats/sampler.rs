@@ -25,13 +25,13 @@ use crate::{container::Container, engine::Inner, sandbox::Sandbox};
 const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(10);
 /// A round that took long is followed by a pause so many times as long: 2 % of a core.
 const REST: u32 = 50;
-/// After a request that was answered by samples, the next round comes this soon at the earliest, so that a client that asks
-/// twice within a second (`crictl stats`) sees two samples.
+/// After a request that was answered by samples, the next round comes this soon at the earliest, so that a client that
+/// asks twice within a second (`crictl stats`) sees two samples.
 const SOON: Duration = Duration::from_millis(500);
 /// And after so many times as long as the last round took,
 const SOON_REST: u32 = 10;
-/// but no later than this: kubelet asks every 10 s, and must find another sample of each object. That holds for rounds of up
-/// to 2 s: an object may be measured at the beginning of one round and at the end of the next.
+/// but no later than this: kubelet asks every 10 s, and must find another sample of each object. That holds for rounds
+/// of up to 2 s: an object may be measured at the beginning of one round and at the end of the next.
 const SOON_MAX: Duration = Duration::from_secs(6);
 /// The thread rests when nobody asked for so long.
 const QUIET: Duration = Duration::from_secs(120);
@@ -111,13 +111,15 @@ impl Due {
     }
 }
 
-/// Whether a sample of this time is at most as old as `age`. One from the future is from before the wall clock was set back.
+/// Whether a sample of this time is at most as old as `age`. One from the future is from before the wall clock was set
+/// back.
 pub(super) fn is_younger(at: u64, age: u64, now: u64) -> bool {
     now.checked_sub(at).is_some_and(|passed| passed <= age)
 }
 
 impl Sampler {
-    /// Which of them must be measured now: all whose samples are not fresh where that is quick, else those that have none.
+    /// Which of them must be measured now: all whose samples are not fresh where that is quick, else those that have
+    /// none.
     pub(super) fn due(&self, wanted: &Wanted, now: u64) -> Due {
         let older_than = |age: u64| {
             let samples = lock(&self.0.samples);
@@ -161,8 +163,8 @@ impl Sampler {
 
     /// Notes that somebody asked, so that the thread goes on; with `more` for it, so that it begins.
     ///
-    /// To be called after the samples for the answer were taken from here: the next round begins later, so that the next
-    /// request gets others.
+    /// To be called after the samples for the answer were taken from here: the next round begins later, so that the
+    /// next request gets others.
     pub(super) fn asked(&self, engine: &Arc<Inner>, more: bool) {
         let mut pace = lock(&self.0.pace);
         pace.asked = Some(Instant::now());

@@ -1,7 +1,8 @@
 //! What the kernel's log (`/dev/kmsg`) says of a container: out of memory, and what was denied.
 //!
-//! A system call that a seccomp filter answers with an error is in no log, as most of the default profile's are; one that
-//! ends its process, or that a profile logs (`SCMP_ACT_LOG`), is, unless an audit daemon takes such lines for itself.
+//! A system call that a seccomp filter answers with an error is in no log, as most of the default profile's are; one
+//! that ends its process, or that a profile logs (`SCMP_ACT_LOG`), is, unless an audit daemon takes such lines for
+//! itself.
 
 use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
 

@@ -1,5 +1,5 @@
-//! A throwaway node: each test runs again, alone in a process, in network, mount and PID namespaces of its own, with a `/run`
-//! of its own and a real monitor. Nothing it makes can reach the machine, and nothing can stay.
+//! A throwaway node: each test runs again, alone in a process, in network, mount and PID namespaces of its own, with a
+//! `/run` of its own and a real monitor. Nothing it makes can reach the machine, and nothing can stay.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use std::{
@@ -17,7 +17,7 @@ use pod::{
 };
 
 const INSIDE: &str = "PINION_TEST_NODE";
-/// Set for a process of a node that is no node of its own: the folder of its node.
+/// Set for a process of a node that is no node of its own: the directory of its node.
 const DAEMON: &str = "PINION_TEST_DAEMON";
 /// Long enough for a slow machine; only a failing test waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,7 +96,7 @@ fn monitor() -> PathBuf {
     program.expect("cargo tells where pinmon is")
 }
 
-/// Folders, image and configuration of one engine.
+/// Directories, image and configuration of one engine.
 pub struct Node {
     pub dir: PathBuf,
     pub config: Config,
@@ -106,9 +106,9 @@ pub struct Node {
 
 impl Node {
     fn new() -> Self {
-        let owned = std::env::var_os(DAEMON).is_none().then(|| tempfile::tempdir_in("/var/tmp").expect("a folder"));
+        let owned = std::env::var_os(DAEMON).is_none().then(|| tempfile::tempdir_in("/var/tmp").expect("a directory"));
         let dir = owned.as_ref().map(|dir| dir.path().to_owned());
-        let dir = dir.unwrap_or_else(|| std::env::var_os(DAEMON).expect("the node's folder").into());
+        let dir = dir.unwrap_or_else(|| std::env::var_os(DAEMON).expect("the node's directory").into());
         let state_dir = PathBuf::from("/run/pinion");
         let config = Config {
             network: NetworkConfig {
@@ -149,7 +149,7 @@ impl Node {
         out.status.signal() == Some(9)
     }
 
-    /// An engine on this node's folders.
+    /// An engine on this node's directories.
     pub async fn open(&self) -> Engine {
         Engine::open(self.config.clone()).await.expect("the engine opens")
     }
@@ -158,10 +158,10 @@ impl Node {
     pub async fn open_with_image(&self) -> Engine {
         let engine = self.open().await;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-image");
-        let folder = self.dir.join("image");
-        fs::create_dir(&folder).expect("folder");
-        shell(&format!("{} {} {IMAGE}", script.display(), folder.display()));
-        let mut archive = tokio::fs::File::open(folder.join("image.tar")).await.expect("archive");
+        let directory = self.dir.join("image");
+        fs::create_dir(&directory).expect("directory");
+        shell(&format!("{} {} {IMAGE}", script.display(), directory.display()));
+        let mut archive = tokio::fs::File::open(directory.join("image.tar")).await.expect("archive");
         engine.images().import(&mut archive).await.expect("import");
         engine
     }
@@ -218,7 +218,7 @@ impl Node {
         let pins: Vec<_> = fs::read_dir("/run/netns").expect("netns").flatten().map(|e| e.file_name()).collect();
         assert!(pins.is_empty(), "pins: {pins:?}");
         let more: Vec<_> = mounts().into_iter().filter(|mount| !self.mounts.contains(mount)).collect();
-        // The state folder is on the node's /run, a tmpfs already.
+        // The state directory is on the node's /run, a tmpfs already.
         assert!(more.is_empty(), "mounts: {more:?}");
         eventually("links of pods are gone", || !shell("ip -o link").contains("veth"));
         let group = Path::new("/sys/fs/cgroup/unified").join(&self.config.default_cgroup_parent[1..]);

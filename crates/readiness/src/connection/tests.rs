@@ -23,8 +23,8 @@ fn pair() -> (Connection, UnixStream) {
     (Connection::new(ours).expect("watched"), theirs)
 }
 
-/// What the socket is watched for by any descriptor of it, and any epoll instance of this process, which may itself have several
-/// descriptors (proc_pid_fdinfo(5)).
+/// What the socket is watched for by any descriptor of it, and any epoll instance of this process, which may itself
+/// have several descriptors (proc_pid_fdinfo(5)).
 fn watched(connection: &Connection) -> Vec<u32> {
     let socket = rustix::fs::fstat(connection.stream.get_ref()).expect("fstat").st_ino;
     let mut found = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! The compiler against libseccomp (driven as runc drives it) and against the plain meaning of a profile: all numbers, all
-//! architectures, arguments around every value that a rule names.
+//! The compiler against libseccomp (driven as runc drives it) and against the plain meaning of a profile: all numbers,
+//! all architectures, arguments around every value that a rule names.
 #![cfg(target_arch = "x86_64")]
 
 mod interpreter;

@@ -123,8 +123,8 @@ fn plain_names() -> Vec<String> {
     rows().map(|(name, _)| name).filter(plain).map(str::to_owned).collect()
 }
 
-/// Profiles that libseccomp 2.5.4 compiles to what they say: one rule per call, or several that want one argument equal to
-/// something. Other alternatives it merges wrongly (`a5 < 1 << 32` or `a5 < 0` becomes the latter).
+/// Profiles that libseccomp 2.5.4 compiles to what they say: one rule per call, or several that want one argument equal
+/// to something. Other alternatives it merges wrongly (`a5 < 1 << 32` or `a5 < 0` becomes the latter).
 pub(crate) fn simple_profiles() -> impl Strategy<Value = Seccomp> {
     (profiles(), any::<u64>()).prop_map(|(mut profile, value)| {
         profile.syscalls.dedup_by(|next, kept| next.names == kept.names);
@@ -143,7 +143,8 @@ pub(crate) fn simple_profiles() -> impl Strategy<Value = Seccomp> {
     })
 }
 
-/// One action per call: which of several different ones wins where their conditions overlap, libseccomp does not define.
+/// One action per call: which of several different ones wins where their conditions overlap, libseccomp does not
+/// define.
 pub(crate) fn profiles() -> impl Strategy<Value = Seccomp> {
     let call = (select(plain_names()), actions(), vec(vec(args(), 0..3), 1..3));
     let archs = ["SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"];
@@ -164,7 +165,8 @@ pub(crate) fn profiles() -> impl Strategy<Value = Seccomp> {
             let mut architectures: Vec<String> = archs.into_iter().chain(native).map(str::to_owned).collect();
             architectures.sort();
             architectures.dedup();
-            // libseccomp 2.5.4 forgets to load the number where x32 is named and no rule applies to it; one always does.
+            // libseccomp 2.5.4 forgets to load the number where x32 is named and no rule applies to it; one always
+            // does.
             let everywhere = SyscallRule {
                 names: vec!["getuid".into()],
                 action: "SCMP_ACT_ERRNO".into(),

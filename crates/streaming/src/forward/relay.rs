@@ -20,8 +20,8 @@ pub(super) struct Pair {
     pub(super) error: Outlet,
 }
 
-/// Connects, and carries both directions, each to its own end. Why a connection cannot be had is told on the error stream;
-/// a connection that breaks later is the client's to see, as it would be without us.
+/// Connects, and carries both directions, each to its own end. Why a connection cannot be had is told on the error
+/// stream; a connection that breaks later is the client's to see, as it would be without us.
 pub(super) async fn relay<R: Runtime>(runtime: &R, sandbox: &str, port: u16, mut pair: Pair) {
     match runtime.connect(sandbox, port).await {
         Ok(connection) => {

@@ -8,9 +8,9 @@
 //!                └───────────────────────────┘      Outlet ─ data ─▶ Link ─▶ client
 //! ```
 //!
-//! When an inbox is full, the connection is not read until it has room: the peers of this world heed no windows, so that is
-//! the only way to have them wait without growing. Where streams are independent of each other ([`Limits::stall`]), one
-//! that holds up others for too long is reset.
+//! When an inbox is full, the connection is not read until it has room: the peers of this world heed no windows, so
+//! that is the only way to have them wait without growing. Where streams are independent of each other
+//! ([`Limits::stall`]), one that holds up others for too long is reset.
 
 use std::{
     collections::HashMap,
@@ -84,8 +84,8 @@ struct Entry {
     released: bool,
 }
 
-/// Starts on a connection: what answers its streams, and what must be run for anything to happen. The latter ends with the
-/// connection, which is over then.
+/// Starts on a connection: what answers its streams, and what must be run for anything to happen. The latter ends with
+/// the connection, which is over then.
 pub(crate) fn connect(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,

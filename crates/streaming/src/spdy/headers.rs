@@ -131,7 +131,8 @@ impl Deflater {
         block.extend(length.to_le_bytes());
         block.extend((!length).to_le_bytes());
         block.extend(plain);
-        // An empty stored block: Go's inflater hands out what it has at one, and fails for good where input ends without.
+        // An empty stored block: Go's inflater hands out what it has at one, and fails for good where input ends
+        // without.
         block.extend(FLUSH);
         block
     }

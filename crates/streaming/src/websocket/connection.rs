@@ -42,8 +42,8 @@ pub(crate) struct Connection {
     inboxes: Mutex<HashMap<u8, mpsc::Sender<Bytes>>>,
 }
 
-/// Starts on a connection with these channels of the client's: what they bring, in the same order, and what must be run for
-/// anything to happen. That ends with the connection, which is over then.
+/// Starts on a connection with these channels of the client's: what they bring, in the same order, and what must be run
+/// for anything to happen. That ends with the connection, which is over then.
 pub(crate) fn connect(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,

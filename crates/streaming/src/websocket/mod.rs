@@ -1,7 +1,7 @@
 //! WebSocket (RFC 6455) as a server, and channels within it: one message is bytes of one channel.
 //!
-//! Nothing is extended or compressed, and messages are never gathered: what there is of one is handed on, so that a message
-//! of any length costs no memory. Only those in base64 are gathered, and bounded.
+//! Nothing is extended or compressed, and messages are never gathered: what there is of one is handed on, so that a
+//! message of any length costs no memory. Only those in base64 are gathered, and bounded.
 
 mod connection;
 mod demultiplexer;

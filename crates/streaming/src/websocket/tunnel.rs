@@ -40,8 +40,8 @@ impl AsyncRead for Messages {
     }
 }
 
-/// The inner connection's ends, and what must be run for anything to happen; that ends with the outer connection. When the
-/// inner writer is shut down, the client is told that nothing follows.
+/// The inner connection's ends, and what must be run for anything to happen; that ends with the outer connection. When
+/// the inner writer is shut down, the client is told that nothing follows.
 pub(crate) fn tunnel(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,

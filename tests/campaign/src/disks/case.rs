@@ -37,8 +37,8 @@ pub(super) struct Case {
     pub(super) kind: Kind,
 }
 
-/// Every case. A tmpfs can neither be frozen nor become read-only under open files (EOPNOTSUPP, EBUSY). Single writes that
-/// are lost or reordered need device mapper: they are the campaign of power cuts.
+/// Every case. A tmpfs can neither be frozen nor become read-only under open files (EOPNOTSUPP, EBUSY). Single writes
+/// that are lost or reordered need device mapper: they are the campaign of power cuts.
 pub(super) const CASES: [Case; 17] = {
     use Kind::{Frozen, Full, Lost, ReadOnly, Slow, Stalled};
     use Role::{Data, Log, State, Volume};

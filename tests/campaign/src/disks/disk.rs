@@ -15,8 +15,8 @@ use crate::inside::Inside;
 
 /// A file system of its own on a loop device, mounted inside a node.
 ///
-/// A *stacked* disk lies on a second loop device: its file is on a file system that can be frozen, which then is a device
-/// that answers reads and completes no write.
+/// A *stacked* disk lies on a second loop device: its file is on a file system that can be frozen, which then is a
+/// device that answers reads and completes no write.
 #[derive(Debug)]
 pub(super) struct Disk {
     inside: Inside,
@@ -135,7 +135,8 @@ impl Disk {
         self.run("rm", &["-f", &filler(&self.at)]);
     }
 
-    /// Makes the file system read-only as an I/O error of its journal does; only a new mount ends it (ext4(5), `abort`).
+    /// Makes the file system read-only as an I/O error of its journal does; only a new mount ends it (ext4(5),
+    /// `abort`).
     pub(super) fn abort(&self) {
         self.run("mount", &["-o", "remount,abort", &self.at.to_string_lossy()]);
     }

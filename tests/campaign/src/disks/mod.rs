@@ -1,13 +1,15 @@
 //! Disks that hang, are slow, full, read-only or forget writes, per role, next to pods that do not use them.
 //!
-//! A disk is ext4 on a loop device, mounted inside the node; the state directory is a small tmpfs. *Frozen* is fsfreeze(8),
+//! A disk is ext4 on a loop device, mounted inside the node; the state directory is a small tmpfs. *Frozen* is
+//! fsfreeze(8),
 //! *stalled* freezes the file system below the loop device, *slow* freezes and thaws ten times a second, *read-only* is
 //! ext4's answer to an I/O error.
 //!
-//! Each case has pods that use the disk (they log to it, or write and sync files on it), bystanders that do not, and, while
-//! the fault lasts, newcomers that want to use it. A fault of the engine is: a bystander's probe that fails or is late;
-//! `Status` or a list without an answer within a second; a daemon or a monitor that died; a request about the disk that is
-//! not answered after the fault's end; a line that is lost without a notice; anything that cannot be removed or unmounted.
+//! Each case has pods that use the disk (they log to it, or write and sync files on it), bystanders that do not, and,
+//! while the fault lasts, newcomers that want to use it. A fault of the engine is: a bystander's probe that fails or is
+//! late; `Status` or a list without an answer within a second; a daemon or a monitor that died; a request about the
+//! disk that is not answered after the fault's end; a line that is lost without a notice; anything that cannot be
+//! removed or unmounted.
 
 mod case;
 mod disk;

@@ -1,5 +1,5 @@
-//! What the campaign does to an attacker's pod while it attacks. The attacker's own requests may fail; what is wrong is a
-//! request that is not answered in time, and a file of the node that was read or changed.
+//! What the campaign does to an attacker's pod while it attacks. The attacker's own requests may fail; what is wrong is
+//! a request that is not answered in time, and a file of the node that was read or changed.
 
 use std::{
     fs,
@@ -59,8 +59,8 @@ pub(super) async fn run(field: &Field, record: &Record, attack: &Attack, ids: Id
     drop(sessions);
 }
 
-/// Errors only where there was no answer in time. The engine may refuse a request about an attacker, such as an exec where
-/// earlier ones keep its pipes locked.
+/// Errors only where there was no answer in time. The engine may refuse a request about an attacker, such as an exec
+/// where earlier ones keep its pipes locked.
 fn unanswered<T>(result: Result<T, String>) -> Result<(), String> {
     match result {
         Err(error) if is_unanswered(&error) => Err(error),
@@ -83,8 +83,8 @@ async fn rotate(client: &mut Client, id: &str, log: &Path) -> Result<(), String>
 
 async fn names(field: &Field, client: &mut Client, ids: Ids<'_>, round: usize) -> Result<(), String> {
     unanswered(client.reopen_log(ids.2, ANSWER).await)?;
-    // While it is a link to the node's file, a mount of it is what kubelet asks for and has checked: only that it hangs or
-    // breaks something is looked for here.
+    // While it is a link to the node's file, a mount of it is what kubelet asks for and has checked: only that it hangs
+    // or breaks something is looked for here.
     let part = field.dir.join("volumes").join(&ids.0.name).join("part");
     let plan = ContainerPlan {
         name: format!("second{round}"),

@@ -1,14 +1,14 @@
 //! Containers that attack the engine, next to pods that are probed, logged, made and stopped.
 //!
-//! Every attacker is a pod of its own with the limits that a kubelet sets: a fifth of a processor as CPU limit, a tenth as
-//! request (the shares of a victim), 200 processes, 128 MiB. The machine of the tests has two
-//! processors and 27 attackers at once want more than four: without limits the victims would measure the scheduler.
-//! Daemon and monitor are in the root cgroup, as system services are.
+//! Every attacker is a pod of its own with the limits that a kubelet sets: a fifth of a processor as CPU limit, a tenth
+//! as request (the shares of a victim), 200 processes, 128 MiB. The machine of the tests has two processors and 27
+//! attackers at once want more than four: without limits the victims would measure the scheduler. Daemon and monitor
+//! are in the root cgroup, as system services are.
 //!
 //! An attacker's life is a cycle: run, attack for a while, be stopped and removed, and leave nothing. What counts as a
-//! fault: a request that is not answered in time or an attacker that cannot be removed; a victim's probe that fails or is
-//! late, a log that does not grow or misses a line, a restart; a daemon or a monitor that died or grew; anything left on
-//! the node; a file of the node that was read or changed.
+//! fault: a request that is not answered in time or an attacker that cannot be removed; a victim's probe that fails or
+//! is late, a log that does not grow or misses a line, a restart; a daemon or a monitor that died or grew; anything
+//! left on the node; a file of the node that was read or changed.
 
 mod attack;
 mod cycle;
@@ -86,8 +86,8 @@ pub struct Plan {
     /// Bound in seconds for the time between two new lines in a victim's log, which prints ten a second
     #[arg(long, default_value_t = 5.0)]
     pub log_gap: f64,
-    /// Processors that all attackers together may use; without it a fifth of one each, which is more than a small machine has:
-    /// compare with --control
+    /// Processors that all attackers together may use; without it a fifth of one each, which is more than a small
+    /// machine has: compare with --control
     #[arg(long)]
     pub processors: Option<f64>,
     /// CPU shares of an attacker; kubelet gives 2 to a pod without a request

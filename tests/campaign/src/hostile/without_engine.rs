@@ -1,5 +1,5 @@
-//! A comparison without the engine: while the node is attacked, a shell joins a cgroup with a victim's limits and executes the
-//! program that the probes of victims execute.
+//! A comparison without the engine: while the node is attacked, a shell joins a cgroup with a victim's limits and
+//! executes the program that the probes of victims execute.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,8 +33,8 @@ pub(super) async fn run_until(stop: Stop, record: Arc<Record>, parent: String, p
     }
 }
 
-/// Files that a process joins these cgroups by. In v1 a single thread moves itself: the kernel stops no fork of the node for it, as it
-/// does for `cgroup.procs`. A v2 group next to those of v1 has no controller.
+/// Files that a process joins these cgroups by. In v1 a single thread moves itself: the kernel stops no fork of the
+/// node for it, as it does for `cgroup.procs`. A v2 group next to those of v1 has no controller.
 fn joined_by(groups: Vec<PathBuf>) -> Vec<PathBuf> {
     let tasks: Vec<_> = groups.iter().map(|group| group.join("tasks")).filter(|file| file.exists()).collect();
     if tasks.is_empty() { groups.iter().map(|group| group.join("cgroup.procs")).collect() } else { tasks }

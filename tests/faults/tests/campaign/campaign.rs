@@ -19,8 +19,8 @@ use crate::{
     strace::{self, Tracer, outer_pid},
 };
 
-/// Longest that an exec of the bystander may take while something else is delayed by three seconds; under strace, and on a
-/// machine that is busy.
+/// Longest that an exec of the bystander may take while something else is delayed by three seconds; under strace, and
+/// on a machine that is busy.
 const EXEC_MAX: Duration = Duration::from_millis(1500);
 /// The step of a pod's life that is an exec.
 const EXEC: usize = 3;

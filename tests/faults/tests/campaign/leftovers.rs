@@ -18,7 +18,7 @@ pub(crate) fn inventory(node: &Node) -> BTreeSet<String> {
     let processes = node.processes();
     let monitor = processes.iter().find(|process| process.name == "pinmon" && process.takes_signals());
     let monitor_pid = monitor.map(|process| process.pid);
-    let monitor = monitor.map(|process| process.folder.clone());
+    let monitor = monitor.map(|process| process.directory.clone());
     for (owner, directory) in
         [Some(("node", first.clone())), monitor.map(|directory| ("monitor", directory))].into_iter().flatten()
     {

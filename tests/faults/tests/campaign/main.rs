@@ -1,6 +1,7 @@
 //! Campaigns "kill at every system call" and "errors and delays at every system call"; see docs/campaigns.md.
 //!
-//! CAMPAIGN_FORM (`short` or `long`), CAMPAIGN_SEED, CAMPAIGN_POINTS, CAMPAIGN_POINT and CAMPAIGN_JOBS choose what is run.
+//! CAMPAIGN_FORM (`short` or `long`), CAMPAIGN_SEED, CAMPAIGN_POINTS, CAMPAIGN_POINT and CAMPAIGN_JOBS choose what is
+//! run.
 
 mod campaign;
 mod chance;

@@ -103,8 +103,8 @@ impl Stage {
         }
     }
 
-    /// Ends the tracer if the fault was injected: each thread and process counts its own calls, so that a request that is
-    /// repeated would meet the fault again and again.
+    /// Ends the tracer if the fault was injected: each thread and process counts its own calls, so that a request that
+    /// is repeated would meet the fault again and again.
     pub(crate) fn detach_if_injected(&mut self) {
         if self.tracer.as_ref().is_some_and(Tracer::injected) {
             self.detach();

@@ -27,8 +27,8 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Attaches to a process, with all of its threads; `follow` also traces what it clones from now on. Returns once it is
-    /// attached. Panics where strace cannot be started.
+    /// Attaches to a process, with all of its threads; `follow` also traces what it clones from now on. Returns once it
+    /// is attached. Panics where strace cannot be started.
     pub(crate) fn attach(pid: i32, follow: bool, point: Option<&Point>, output: PathBuf) -> Self {
         let mut command = Command::new("strace");
         if follow {

@@ -14,16 +14,16 @@ each_runtime!(
     cwd_with_dots,
     inherited_descriptors_at_run,
     inherited_descriptors_at_exec,
-    what_waits_holds_no_folder_of_the_host,
+    what_waits_holds_no_directory_of_the_host,
 );
 
 /// Opens many descriptors of the host, inheritable, before the call.
 const OPEN: &str = r#"for n in $(seq 3 60); do eval "exec $n</"; done; for n in $(seq 61 90); do eval "exec $n</etc/passwd"; done; exec "$@""#;
 
-/// The way to the victim, if `.` is a folder of the host.
+/// The way to the victim, if `.` is a directory of the host.
 fn climb(case: &Case) -> String {
-    let (folder, _) = victim(case);
-    let path = folder.to_str().expect("ASCII").to_owned();
+    let (directory, _) = victim(case);
+    let path = directory.to_str().expect("ASCII").to_owned();
     format!("pwd; cat .{path}/file ../../../../../../../../..{path}/file 2>/dev/null; echo done")
 }
 
@@ -34,8 +34,8 @@ fn cwd(case: &Case, of: impl Fn(u32) -> String, prepare: impl Fn(&oci_tests::Bun
         prepare(&bundle, number);
         bundle.spec["process"]["cwd"] = json!(of(number));
         let container = case.container(bundle);
-        let folder = container.bundle.folder.to_str().expect("ASCII");
-        let outcome = case.call_from(OPEN, &["run", "--bundle", folder, &container.id]);
+        let directory = container.bundle.directory.to_str().expect("ASCII");
+        let outcome = case.call_from(OPEN, &["run", "--bundle", directory, &container.id]);
         let seen = format!("{}{}", outcome.stdout, outcome.stderr);
         assert!(!seen.contains("of the host alone"), "descriptor {number}: {outcome:?}");
         case.call(&["delete", "--force", &container.id]);
@@ -85,8 +85,8 @@ fn inherited_descriptors_at_run(case: &Case) {
     let mut bundle = case.bundle();
     bundle.args(&["/bin/probe", "fds"]);
     let container = case.container(bundle);
-    let folder = container.bundle.folder.to_str().expect("ASCII");
-    three(case.call_from(OPEN, &["run", "--bundle", folder, &container.id]).ok());
+    let directory = container.bundle.directory.to_str().expect("ASCII");
+    three(case.call_from(OPEN, &["run", "--bundle", directory, &container.id]).ok());
 }
 
 fn inherited_descriptors_at_exec(case: &Case) {
@@ -96,11 +96,11 @@ fn inherited_descriptors_at_exec(case: &Case) {
     container.remove();
 }
 
-fn what_waits_holds_no_folder_of_the_host(case: &Case) {
+fn what_waits_holds_no_directory_of_the_host(case: &Case) {
     // Between create and start another container of the same PID namespace may look at what waits.
     let container = case.container(case.script("sleep 1000"));
-    let folder = container.bundle.folder.to_str().expect("ASCII");
-    case.call_from(OPEN, &["create", "--bundle", folder, &container.id]).ok();
+    let directory = container.bundle.directory.to_str().expect("ASCII");
+    case.call_from(OPEN, &["create", "--bundle", directory, &container.id]).ok();
     let pid = container.pid();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").flatten() {
         let to = fs::read_link(entry.path()).unwrap_or_default();

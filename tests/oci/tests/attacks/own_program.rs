@@ -14,7 +14,7 @@ each_runtime!(
 
 /// A copy of the runtime for the container to overwrite: the machine's own is not risked.
 fn copy(case: &Case) -> (PathBuf, Vec<u8>) {
-    let path = case.folder().join("runtime-copy");
+    let path = case.directory().join("runtime-copy");
     let bytes = fs::read(case.runtime.program()).expect("the runtime is readable");
     fs::write(&path, &bytes).expect("ours");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
@@ -69,8 +69,8 @@ fn cve_2019_5736_at_create(case: &Case) {
         // Who attacks sees the new container's processes.
         bundle.namespace("pid", Some(&namespace));
         let second = case.container(bundle);
-        let folder = second.bundle.folder.to_str().expect("ASCII");
-        call(case, &program, &["run", "--bundle", folder, &second.id]);
+        let directory = second.bundle.directory.to_str().expect("ASCII");
+        call(case, &program, &["run", "--bundle", directory, &second.id]);
         call(case, &program, &["delete", "--force", &second.id]);
     }
     assert!(fs::read(&program).expect("it is there") == bytes, "the runtime was overwritten");
@@ -80,7 +80,7 @@ fn cve_2019_5736_at_create(case: &Case) {
 fn cve_2019_5736_works_on_a_weak_entry(case: &Case) {
     // The same container against programs that come in as they are: they are overwritten. All that comes in is a copy.
     let copied = |from: &str, name: &str| {
-        let path = case.folder().join(name);
+        let path = case.directory().join(name);
         fs::copy(from, &path).expect("the program is installed");
         path.to_str().expect("ASCII").to_owned()
     };

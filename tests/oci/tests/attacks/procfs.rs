@@ -24,12 +24,12 @@ fn kernel_file() -> String {
 
 /// A `/dev` that another container of the pod has prepared.
 fn shared_dev(bundle: &mut Bundle) -> PathBuf {
-    let folder = bundle.folder.join("dev");
-    fs::create_dir_all(&folder).expect("ours");
+    let directory = bundle.directory.join("dev");
+    fs::create_dir_all(&directory).expect("ours");
     let mounts = bundle.spec["mounts"].as_array_mut().expect("mounts");
     mounts.retain(|mount| !mount["destination"].as_str().expect("a path").starts_with("/dev"));
-    bundle.mount("/dev", "bind", folder.to_str().expect("ASCII"), &["rbind", "rw"]);
-    folder
+    bundle.mount("/dev", "bind", directory.to_str().expect("ASCII"), &["rbind", "rw"]);
+    directory
 }
 
 fn cve_2025_31133_masked_path(case: &Case) {
@@ -87,7 +87,7 @@ fn cve_2025_52565_console_of_a_false_pts(case: &Case) {
 fn cve_2025_52881_sysctl(case: &Case) {
     // The write of net.ipv4.ip_forward is led to a file of the attacker's choice.
     let mut bundle = case.script("cat /proc/sys/net/ipv4/ip_forward");
-    let false_net = bundle.folder.join("false");
+    let false_net = bundle.directory.join("false");
     fs::create_dir_all(false_net.join("ipv4")).expect("ours");
     fs::write(false_net.join("ipv4/ip_forward"), "untouched\n").expect("ours");
     bundle.mount("/proc/sys/net", "bind", false_net.to_str().expect("ASCII"), &["bind", "rw"]);
@@ -99,9 +99,9 @@ fn cve_2025_52881_sysctl(case: &Case) {
 
 fn cve_2019_16884_volume_on_proc(case: &Case) {
     let mut bundle = case.script("true");
-    let fake = bundle.folder.join("fake-proc");
-    for folder in ["self/attr", "self/task", "sys/net/ipv4", "self/fd"] {
-        fs::create_dir_all(fake.join(folder)).expect("ours");
+    let fake = bundle.directory.join("fake-proc");
+    for directory in ["self/attr", "self/task", "sys/net/ipv4", "self/fd"] {
+        fs::create_dir_all(fake.join(directory)).expect("ours");
     }
     for file in ["self/attr/exec", "self/attr/current", "self/oom_score_adj", "self/uid_map", "sys/net/ipv4/ip_forward"]
     {

@@ -24,7 +24,7 @@ each_runtime!(
     root_entries_are_symlinks,
 );
 
-/// The set-up of the proof of concept: a volume in which one name is now a folder, now a way out.
+/// The set-up of the proof of concept: a volume in which one name is now a directory, now a way out.
 struct Exchange {
     volume: PathBuf,
     evil: PathBuf,
@@ -33,10 +33,10 @@ struct Exchange {
 
 impl Exchange {
     fn new(case: &Case) -> Self {
-        let volume = case.folder().join("volume");
-        let (evil, sources) = (case.folder().join("evil"), case.folder().join("sources"));
-        for folder in [volume.join("swap/target"), evil.clone(), sources.join("target")] {
-            fs::create_dir_all(folder).expect("ours");
+        let volume = case.directory().join("volume");
+        let (evil, sources) = (case.directory().join("evil"), case.directory().join("sources"));
+        for directory in [volume.join("swap/target"), evil.clone(), sources.join("target")] {
+            fs::create_dir_all(directory).expect("ours");
         }
         fs::write(evil.join("evil"), "breach\n").expect("ours");
         fs::write(sources.join("target/good"), "fine\n").expect("ours");
@@ -57,7 +57,7 @@ impl Exchange {
 
 fn cve_2021_30465_exchanged_destination(case: &Case) {
     let exchange = Exchange::new(case);
-    let probe = case.folder().join("probe");
+    let probe = case.directory().join("probe");
     fs::write(&probe, PROBE).expect("ours");
     fs::set_permissions(&probe, fs::Permissions::from_mode(0o755)).expect("ours");
     let mut racer = Command::new(&probe);
@@ -91,15 +91,15 @@ fn cve_2021_30465_works_on_a_weak_mount(case: &Case) {
 }
 
 fn bind(case: &Case, bundle: &mut Bundle, destination: &str) {
-    let source = case.folder().join("given");
+    let source = case.directory().join("given");
     fs::create_dir_all(&source).expect("ours");
     fs::write(source.join("given"), "given\n").expect("ours");
     bundle.mount(destination, "bind", source.to_str().expect("ASCII"), &["bind"]);
 }
 
 fn destination_with_dots(case: &Case) {
-    let (folder, _) = victim(case);
-    let path = folder.to_str().expect("ASCII");
+    let (directory, _) = victim(case);
+    let path = directory.to_str().expect("ASCII");
     for destination in [format!("/../../../../../../../..{path}"), format!("/tmp/../../../../../..{path}/made")] {
         let mut bundle = case.script("true");
         bind(case, &mut bundle, &destination);
@@ -109,10 +109,12 @@ fn destination_with_dots(case: &Case) {
 }
 
 fn destination_by_absolute_symlink(case: &Case) {
-    let (folder, _) = victim(case);
-    for (link, to, below) in
-        [("/out", folder.clone(), ""), ("/out", folder.clone(), "/made/here"), ("/out", folder.join("new"), "/x")]
-    {
+    let (directory, _) = victim(case);
+    for (link, to, below) in [
+        ("/out", directory.clone(), ""),
+        ("/out", directory.clone(), "/made/here"),
+        ("/out", directory.join("new"), "/x"),
+    ] {
         let mut bundle = case.script("true");
         symlink(&to, bundle.path(link)).expect("ours");
         bind(case, &mut bundle, &format!("{link}{below}"));
@@ -123,10 +125,10 @@ fn destination_by_absolute_symlink(case: &Case) {
 }
 
 fn destination_is_a_symlink_to_a_file(case: &Case) {
-    let (folder, _) = victim(case);
+    let (directory, _) = victim(case);
     let mut bundle = case.script("cat /etc/passwd");
     fs::remove_file(bundle.path("/etc/passwd")).expect("ours");
-    symlink(folder.join("file"), bundle.path("/etc/passwd")).expect("ours");
+    symlink(directory.join("file"), bundle.path("/etc/passwd")).expect("ours");
     let source = case.file("given", "given\n");
     bundle.mount("/etc/passwd", "bind", &source, &["bind", "rw"]);
     let outcome = case.container(bundle).run();
@@ -141,11 +143,11 @@ fn without_dev(bundle: &mut Bundle) {
 }
 
 fn devices_of_the_image_are_symlinks(case: &Case) {
-    let (folder, _) = victim(case);
+    let (directory, _) = victim(case);
     let mut bundle = case.script("echo x > /dev/null; cat /dev/zero | head -c 1 > /dev/null; true");
     without_dev(&mut bundle);
     for name in ["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "fd", "stdin", "core"] {
-        symlink(folder.join(if name == "zero" { "made" } else { "file" }), bundle.path("/dev").join(name))
+        symlink(directory.join(if name == "zero" { "made" } else { "file" }), bundle.path("/dev").join(name))
             .expect("ours");
     }
     case.container(bundle).run();
@@ -153,11 +155,11 @@ fn devices_of_the_image_are_symlinks(case: &Case) {
 }
 
 fn dev_is_a_symlink(case: &Case) {
-    let (folder, _) = victim(case);
+    let (directory, _) = victim(case);
     for mounted in [true, false] {
         let mut bundle = case.script("true");
         fs::remove_dir(bundle.path("/dev")).expect("ours");
-        symlink(&folder, bundle.path("/dev")).expect("ours");
+        symlink(&directory, bundle.path("/dev")).expect("ours");
         if !mounted {
             without_dev(&mut bundle);
         }
@@ -167,20 +169,20 @@ fn dev_is_a_symlink(case: &Case) {
 }
 
 fn masked_path_is_a_symlink(case: &Case) {
-    let (folder, text) = victim(case);
+    let (directory, text) = victim(case);
     let mut bundle = case.script("true");
-    symlink(folder.join("file"), bundle.path("/masked")).expect("ours");
+    symlink(directory.join("file"), bundle.path("/masked")).expect("ours");
     bundle.spec["linux"]["maskedPaths"] = serde_json::json!(["/masked"]);
     bundle.spec["linux"]["readonlyPaths"] = serde_json::json!(["/masked"]);
     case.container(bundle).run();
-    assert_eq!(fs::read_to_string(folder.join("file")).expect("it is there"), text);
+    assert_eq!(fs::read_to_string(directory.join("file")).expect("it is there"), text);
     unharmed(case);
 }
 
 fn cwd_is_a_symlink(case: &Case) {
-    let (folder, _) = victim(case);
+    let (directory, _) = victim(case);
     let mut bundle = case.script("cat file made/file 2>/dev/null; touch made-here");
-    symlink(&folder, bundle.path("/work")).expect("ours");
+    symlink(&directory, bundle.path("/work")).expect("ours");
     bundle.spec["process"]["cwd"] = serde_json::json!("/work");
     let outcome = case.container(bundle).run();
     assert!(!outcome.stdout.contains("of the host alone"), "{outcome:?}");
@@ -188,11 +190,11 @@ fn cwd_is_a_symlink(case: &Case) {
 }
 
 fn root_entries_are_symlinks(case: &Case) {
-    let (folder, _) = victim(case);
+    let (directory, _) = victim(case);
     for name in ["sys", "proc", "tmp", "run"] {
         let mut bundle = case.script("true");
         fs::remove_dir(bundle.path(name)).expect("ours");
-        symlink(&folder, bundle.path(name)).expect("ours");
+        symlink(&directory, bundle.path(name)).expect("ours");
         bundle.mount("/run", "tmpfs", "tmpfs", &["tmpcopyup"]);
         case.container(bundle).run();
         unharmed(case);

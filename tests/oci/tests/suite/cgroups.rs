@@ -133,13 +133,13 @@ fn manager_disabled(case: &Case) {
     bundle.without_namespace("cgroup");
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 9 } });
     let container = case.container(bundle);
-    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
     let call = |args: &[&str]| case.call(&[&["--cgroup-manager", "disabled"], args].concat());
     call(&["create", "--bundle", &directory, &container.id]).ok();
     call(&["start", &container.id]).ok();
     let own = fs::read_to_string("/proc/self/cgroup").expect("ours");
     assert_eq!(container.line("/first"), own.trim());
-    assert!(container.cgroup().folders().is_empty(), "it has none");
+    assert!(container.cgroup().directories().is_empty(), "it has none");
     assert_eq!(call(&["exec", &container.id, "/bin/cat", "/proc/self/cgroup"]).ok(), own);
     let pid = container.pid();
     call(&["kill", &container.id, "KILL"]).ok();
@@ -156,7 +156,7 @@ fn path_absent(case: &Case) {
     assert!(text.contains(&container.id), "the id names the group: {text}");
     container.remove();
     for line in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).filter(|path| path.contains(&container.id)) {
-        assert!(Cgroup::new(line).folders().is_empty(), "{line}");
+        assert!(Cgroup::new(line).directories().is_empty(), "{line}");
     }
 }
 
@@ -178,20 +178,20 @@ fn path_nested(case: &Case) {
     container.started();
     assert!(Cgroup::new(&path).processes().contains(&container.pid()));
     container.remove();
-    assert!(Cgroup::new(&path).folders().is_empty());
+    assert!(Cgroup::new(&path).directories().is_empty());
     // The parent was not the container's to remove: engines keep pods there.
-    for folder in Cgroup::new(&format!("/{}up", case.tag)).folders() {
-        fs::remove_dir(folder).expect("it is empty");
+    for directory in Cgroup::new(&format!("/{}up", case.tag)).directories() {
+        fs::remove_dir(directory).expect("it is empty");
     }
 }
 
 fn deleted_with_what_was_below(case: &Case) {
     let container = with_resources(case, json!({}));
-    for folder in container.cgroup().folders() {
-        fs::create_dir(folder.join("below")).expect("a group below");
+    for directory in container.cgroup().directories() {
+        fs::create_dir(directory.join("below")).expect("a group below");
     }
     container.remove();
-    assert!(container.cgroup().folders().is_empty());
+    assert!(container.cgroup().directories().is_empty());
 }
 
 fn nothing_left_if_a_limit_is_refused(case: &Case) {
@@ -359,7 +359,7 @@ fn events_of_an_oom_kill(case: &Case) {
     bundle.spec["linux"]["resources"]["memory"] = json!({ "limit": 16_777_216, "swap": 16_777_216 });
     let container = case.container(bundle);
     container.started();
-    let output = case.folder().join("events");
+    let output = case.directory().join("events");
     let mut command = case.command(&["events", "--interval", "100ms", &container.id]);
     command.stdout(fs::File::create(&output).expect("ours"));
     let mut events = case.spawn(&mut command);

@@ -43,7 +43,7 @@ fn list_as_json(case: &Case) {
     let entry = list.iter().find(|entry| entry["id"] == container.id.as_str()).expect("it is listed");
     assert_eq!(entry["status"], "running");
     assert_eq!(entry["pid"], container.pid());
-    assert_eq!(entry["bundle"], container.bundle.folder.to_str().expect("ASCII"));
+    assert_eq!(entry["bundle"], container.bundle.directory.to_str().expect("ASCII"));
     let created = entry["created"].as_str().expect("a time");
     assert!(created.starts_with("20") && created.ends_with('Z'), "{created}");
     container.remove();
@@ -78,12 +78,12 @@ fn list_without_containers(case: &Case) {
 
 fn spec_is_runnable(case: &Case) {
     let bundle = case.bundle();
-    let folder = bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = bundle.directory.to_str().expect("ASCII").to_owned();
     case.call_with(&["spec"], |command| {
-        command.current_dir(&folder);
+        command.current_dir(&directory);
     })
     .ok();
-    let text = fs::read_to_string(bundle.folder.join("config.json")).expect("it was written");
+    let text = fs::read_to_string(bundle.directory.join("config.json")).expect("it was written");
     let mut spec: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(spec["process"]["args"][0], "sh");
     for kind in ["pid", "network", "ipc", "uts", "mount"] {
@@ -102,12 +102,12 @@ fn spec_is_runnable(case: &Case) {
 fn spec_does_not_overwrite(case: &Case) {
     let bundle = case.bundle();
     bundle.write();
-    let before = fs::read(bundle.folder.join("config.json")).expect("it was written");
+    let before = fs::read(bundle.directory.join("config.json")).expect("it was written");
     case.call_with(&["spec"], |command| {
-        command.current_dir(&bundle.folder);
+        command.current_dir(&bundle.directory);
     })
     .error_with(&["exist"]);
-    assert_eq!(fs::read(bundle.folder.join("config.json")).expect("it is there"), before);
+    assert_eq!(fs::read(bundle.directory.join("config.json")).expect("it is there"), before);
 }
 
 fn features_is_true(case: &Case) {
@@ -166,7 +166,7 @@ fn error_goes_to_stderr(case: &Case) {
 }
 
 fn log_as_json(case: &Case) {
-    let path = case.folder().join("log.json");
+    let path = case.directory().join("log.json");
     let path = path.to_str().expect("ASCII");
     case.call(&["--log", path, "--log-format", "json", "state", "nobody"]).exits(1);
     let text = fs::read_to_string(path).expect("the log is written");
@@ -182,7 +182,7 @@ fn log_as_json(case: &Case) {
 }
 
 fn log_as_text(case: &Case) {
-    let path = case.folder().join("log.text");
+    let path = case.directory().join("log.text");
     let path = path.to_str().expect("ASCII");
     case.call(&["--log", path, "state", "nobody"]).exits(1);
     let text = fs::read_to_string(path).expect("the log is written");
@@ -190,19 +190,19 @@ fn log_as_text(case: &Case) {
 }
 
 fn log_of_success_has_no_error(case: &Case) {
-    let path = case.folder().join("log.json");
+    let path = case.directory().join("log.json");
     let path = path.to_str().expect("ASCII").to_owned();
     let container = case.container(case.script("true"));
-    let folder = container.bundle.folder.to_str().expect("ASCII");
-    case.call(&["--log", &path, "--log-format", "json", "run", "--bundle", folder, &container.id]).ok();
+    let directory = container.bundle.directory.to_str().expect("ASCII");
+    case.call(&["--log", &path, "--log-format", "json", "run", "--bundle", directory, &container.id]).ok();
     let text = fs::read_to_string(&path).unwrap_or_default();
     assert!(!text.contains(r#""level":"error""#), "{text}");
 }
 
 fn bundle_without_a_config(case: &Case) {
-    let folder = case.bundle().folder;
+    let directory = case.bundle().directory;
     let id = format!("{}x", case.tag);
-    case.call(&["create", "--bundle", folder.to_str().expect("ASCII"), &id]).error_with(&["config.json"]);
+    case.call(&["create", "--bundle", directory.to_str().expect("ASCII"), &id]).error_with(&["config.json"]);
 }
 
 fn bundle_that_is_not_there(case: &Case) {
@@ -212,12 +212,12 @@ fn bundle_that_is_not_there(case: &Case) {
 
 fn config_of_nonsense(case: &Case) {
     let bundle = case.bundle();
-    let folder = bundle.folder.to_str().expect("ASCII");
+    let directory = bundle.directory.to_str().expect("ASCII");
     let id = format!("{}x", case.tag);
     let deep = "[".repeat(100_000);
     for text in ["", "{", "[]", "null", "{}", "\u{0}", r#"{"ociVersion":1}"#, &deep] {
-        fs::write(bundle.folder.join("config.json"), text).expect("ours");
-        let outcome = case.call(&["create", "--bundle", folder, &id]);
+        fs::write(bundle.directory.join("config.json"), text).expect("ours");
+        let outcome = case.call(&["create", "--bundle", directory, &id]);
         outcome.error();
         assert!(outcome.code < 128, "it crashed: {outcome:?}");
         case.nothing_is_left();
@@ -356,10 +356,10 @@ fn version_has_a_commit(case: &Case) {
 }
 
 fn debug_says_more(case: &Case) {
-    let log = case.folder().join("log");
+    let log = case.directory().join("log");
     let path = log.to_str().expect("ASCII");
     let container = case.container(case.bundle());
-    let bundle = container.bundle.folder.to_str().expect("ASCII");
+    let bundle = container.bundle.directory.to_str().expect("ASCII");
     case.call(&["--debug", "--log", path, "--log-format", "json", "run", "--bundle", bundle, &container.id]).ok();
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(text.lines().any(|line| line.contains("\"level\":\"debug\"")), "{text:?}");

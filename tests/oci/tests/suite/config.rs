@@ -74,6 +74,6 @@ fn the_last_of_two_fields_counts(case: &Case) {
     for (object, fields) in first {
         text = text.replacen(object, &format!("{object}{fields},"), 1);
     }
-    fs::write(container.bundle.folder.join("config.json"), &text).expect("ours");
+    fs::write(container.bundle.directory.join("config.json"), &text).expect("ours");
     assert_eq!(container.run().ok(), "/\ncase\n");
 }

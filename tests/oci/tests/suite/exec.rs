@@ -95,7 +95,7 @@ fn joins_every_namespace(case: &Case) {
 
 fn joins_the_cgroup(case: &Case) {
     let container = sleeper(case);
-    let path = case.folder().join("exec.pid");
+    let path = case.directory().join("exec.pid");
     container.exec(&["--detach", "--pid-file", path.to_str().expect("ASCII")], &["/bin/sleep", "1000"]).ok();
     let pid: i32 = fs::read_to_string(&path).expect("a pid").parse().expect("a number");
     let lines = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
@@ -104,7 +104,7 @@ fn joins_the_cgroup(case: &Case) {
     // Deleting the container takes it along.
     container.call("delete", &["--force"]).ok();
     container.wait(pid);
-    assert!(Cgroup::new(&Cgroup::path_of(&container.id)).folders().is_empty());
+    assert!(Cgroup::new(&Cgroup::path_of(&container.id)).directories().is_empty());
 }
 
 fn inherits_the_container_environment(case: &Case) {
@@ -287,7 +287,7 @@ fn detached(case: &Case) {
 
 fn pid_file(case: &Case) {
     let container = sleeper(case);
-    let path = case.folder().join("exec.pid");
+    let path = case.directory().join("exec.pid");
     container.exec(&["--detach", "--pid-file", path.to_str().expect("ASCII")], &["/bin/sleep", "1000"]).ok();
     let pid = Pid::from_raw(fs::read_to_string(&path).expect("a pid").parse().expect("a number")).expect("not 0");
     let line = format!("/proc/{}/cmdline", pid.as_raw_nonzero());

@@ -25,13 +25,13 @@ each_runtime!(
 /// Options of an overlay of directories in the bundle, as engines write them for a volume that is to stay as it is.
 fn overlay(bundle: &Bundle) -> Vec<String> {
     for (name, file) in [("lower", "below"), ("upper", "above"), ("work", "")] {
-        let path = bundle.folder.join(name);
+        let path = bundle.directory.join(name);
         fs::create_dir_all(&path).expect("ours");
         if !file.is_empty() {
             fs::write(path.join(file), format!("{file}\n")).expect("ours");
         }
     }
-    let path = |name: &str| bundle.folder.join(name).to_str().expect("ASCII").to_owned();
+    let path = |name: &str| bundle.directory.join(name).to_str().expect("ASCII").to_owned();
     vec![
         format!("lowerdir={}", path("lower")),
         format!("upperdir={}", path("upper")),
@@ -49,7 +49,7 @@ fn overlay_of_directories(case: &Case) {
     let mut bundle = case.script("cat /data/below /data/above; echo changed > /data/below");
     let options = overlay(&bundle);
     mount(&mut bundle, "/data", "overlay", "overlay", &options);
-    let (lower, upper) = (bundle.folder.join("lower/below"), bundle.folder.join("upper/below"));
+    let (lower, upper) = (bundle.directory.join("lower/below"), bundle.directory.join("upper/below"));
     assert_eq!(case.container(bundle).run().ok(), "below\nabove\n");
     assert_eq!(fs::read_to_string(lower).expect("it is there"), "below\n");
     assert_eq!(fs::read_to_string(upper).expect("copied up"), "changed\n");
@@ -60,18 +60,18 @@ fn overlay_of_directories_in_a_user_namespace(case: &Case) {
         case.script("cat /data/below; echo changed > /data/below && stat -c %u /data/below; rm /data/above");
     let options = overlay(&bundle);
     // The way to them must be open to the root of the container, which elsewhere mounts them.
-    for path in [case.folder(), bundle.folder.as_path(), &bundle.folder.join("root")] {
+    for path in [case.directory(), bundle.directory.as_path(), &bundle.directory.join("root")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
     }
     for path in ["lower", "lower/below", "upper", "upper/above", "work", "root"] {
-        chown(bundle.folder.join(path), Some(100_000), Some(100_000)).expect("ours");
+        chown(bundle.directory.join(path), Some(100_000), Some(100_000)).expect("ours");
     }
     mount(&mut bundle, "/data", "overlay", "overlay", &options);
     bundle.namespace("user", None);
     for field in ["uidMappings", "gidMappings"] {
         bundle.spec["linux"][field] = json!([{ "containerID": 0, "hostID": 100_000, "size": 65536 }]);
     }
-    let upper = bundle.folder.join("upper/above");
+    let upper = bundle.directory.join("upper/above");
     assert_eq!(case.container(bundle).run().ok(), "below\n0\n");
     assert!(!upper.exists(), "removed through the overlay");
 }
@@ -89,7 +89,7 @@ fn overlay_of_many_layers(case: &Case) {
     let mut bundle = case.script("cat /data/*; touch /data/new 2>&1; grep ' /data ' /proc/self/mountinfo");
     let mut layers = Vec::new();
     for number in 0..4 {
-        let layer = bundle.folder.join(format!("{}{number}", "l".repeat(100)));
+        let layer = bundle.directory.join(format!("{}{number}", "l".repeat(100)));
         fs::create_dir(&layer).expect("ours");
         fs::write(layer.join(number.to_string()), format!("{number}\n")).expect("ours");
         layers.push(layer.to_str().expect("ASCII").to_owned());
@@ -160,7 +160,7 @@ fn read_only_dev_is_filled_first(case: &Case) {
 
 fn read_only_tmpfs_is_filled_first(case: &Case) {
     let text = case.output("cat /mnt/below/file; touch /mnt/new 2>&1; true", |bundle| {
-        let source = bundle.folder.join("source");
+        let source = bundle.directory.join("source");
         fs::create_dir(&source).expect("ours");
         fs::write(source.join("file"), "of the host\n").expect("ours");
         bundle.mount("/mnt", "tmpfs", "tmpfs", &["ro"]);

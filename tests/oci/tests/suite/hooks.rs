@@ -44,9 +44,9 @@ fn raw(text: &str) -> Value {
 
 /// Gives the container the case's notes as `/notes`, and returns where they are outside.
 fn notes(bundle: &mut Bundle) -> String {
-    let folder = bundle.folder.join("notes");
-    fs::create_dir_all(&folder).expect("ours");
-    let path = folder.to_str().expect("ASCII").to_owned();
+    let directory = bundle.directory.join("notes");
+    fs::create_dir_all(&directory).expect("ours");
+    let path = directory.to_str().expect("ASCII").to_owned();
     bundle.mount("/notes", "bind", &path, &["bind", "rw"]);
     path
 }
@@ -111,7 +111,7 @@ fn state_on_stdin(case: &Case) {
         let text = fs::read_to_string(format!("{path}/{kind}")).expect("it ran");
         let state: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{kind}: {error}: {text:?}"));
         assert_eq!(state["id"], container.id.as_str(), "{kind}");
-        assert_eq!(state["bundle"], container.bundle.folder.to_str().expect("ASCII"), "{kind}");
+        assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("ASCII"), "{kind}");
         assert_eq!(state["annotations"]["a.key"], "its value", "{kind}");
         assert!(state["ociVersion"].is_string() && state["status"].is_string(), "{kind}: {state}");
         if ["prestart", "createRuntime", "poststart"].contains(&kind) {
@@ -189,7 +189,7 @@ fn working_directories(case: &Case) {
     let container = case.container(bundle);
     container.run().ok();
     let seen = |kind: &str| fs::read_to_string(format!("{path}/{kind}")).expect("it ran").trim().to_owned();
-    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
     assert_eq!(seen("createRuntime"), directory);
     assert_eq!(seen("createContainer"), format!("{directory}/root"));
     assert_eq!(seen("startContainer"), "/home/user");
@@ -320,7 +320,7 @@ fn large_output_does_not_block(case: &Case) {
 /// crun's annotations; runc has none of them.
 fn output_to_files(case: &Case) {
     let mut bundle = case.bundle();
-    let files = ["stdout", "stderr"].map(|name| case.folder().join(name));
+    let files = ["stdout", "stderr"].map(|name| case.directory().join(name));
     for (name, file) in ["stdout", "stderr"].iter().zip(&files) {
         bundle.spec["annotations"][format!("run.oci.hooks.{name}")] = json!(file.to_str().expect("ASCII"));
     }

@@ -11,12 +11,13 @@ use oci_tests::{KNOWN, Runtime};
 #[test]
 fn entries_name_cases() {
     let own = env::current_exe().expect("this program");
-    let folder = own.parent().expect("a folder");
+    let directory = own.parent().expect("a directory");
     // The other binary of this crate beside us holds the attacks.
-    let attacks = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path()).filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        name.starts_with("attacks-") && !name.contains('.')
-    });
+    let attacks =
+        std::fs::read_dir(directory).expect("a directory").flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+            name.starts_with("attacks-") && !name.contains('.')
+        });
     let mut list = String::new();
     for program in attacks.chain([own.clone()]) {
         let mut listing =

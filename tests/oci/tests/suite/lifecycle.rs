@@ -75,14 +75,14 @@ fn bad_ids_are_refused(case: &Case) {
     let mut bundle = case.bundle();
     bundle.spec["linux"]["cgroupsPath"] = serde_json::json!(Cgroup::path_of(&format!("{}bad", case.tag)));
     bundle.write();
-    let folder = bundle.folder.to_str().expect("ASCII");
+    let directory = bundle.directory.to_str().expect("ASCII");
     for id in ["../escape", "a/b", ".", "..", "", "a b", "a\nb", "ä"] {
-        case.call(&["create", "--bundle", folder, id]).error();
+        case.call(&["create", "--bundle", directory, id]).error();
         case.call(&["state", id]).error();
     }
     let long = "a".repeat(2000);
-    case.call(&["create", "--bundle", folder, &long]).error();
-    assert!(!case.folder().join("escape").exists());
+    case.call(&["create", "--bundle", directory, &long]).error();
+    assert!(!case.directory().join("escape").exists());
 }
 
 /// `nohup`-like callers and services may leave SIGCHLD ignored, and then nobody's children can be waited for.
@@ -91,7 +91,7 @@ fn caller_that_ignores_its_children(case: &Case) {
     let mut bundle = case.script("exit 17");
     bundle.spec["hooks"]["createRuntime"] = serde_json::json!([{ "path": "/bin/cat" }]);
     let container = case.container(bundle);
-    ignoring(&["run", "--bundle", container.bundle.folder.to_str().expect("ASCII"), &container.id]).exits(17);
+    ignoring(&["run", "--bundle", container.bundle.directory.to_str().expect("ASCII"), &container.id]).exits(17);
     let container = case.container(case.script("sleep 1000"));
     container.started();
     ignoring(&["exec", &container.id, "/bin/sh", "-c", "exit 18"]).exits(18);
@@ -203,7 +203,7 @@ fn state_tells_what_the_specification_asks(case: &Case) {
     assert!(state["ociVersion"].as_str().expect("ociVersion").starts_with("1."));
     assert_eq!(state["id"], container.id.as_str());
     assert_eq!(state["status"], "created");
-    assert_eq!(state["bundle"], container.bundle.folder.to_str().expect("ASCII"));
+    assert_eq!(state["bundle"], container.bundle.directory.to_str().expect("ASCII"));
     assert_eq!(state["annotations"]["org.example.key"], "a value");
     assert_eq!(state["annotations"]["empty"], "");
     let pid = state["pid"].as_i64().expect("pid");
@@ -254,7 +254,7 @@ fn run_detached(case: &Case) {
 
 fn pid_file(case: &Case) {
     let container = case.container(case.script("sleep 1000"));
-    let path = case.folder().join("pid");
+    let path = case.directory().join("pid");
     container.create_with(&["--pid-file", path.to_str().expect("ASCII")]).ok();
     let text = fs::read_to_string(&path).expect("the pid file is there when create returns");
     // Nothing but the number: what reads it does not trim.

@@ -1,4 +1,5 @@
-//! `mounts` and what the host has: flags of a bind's source, propagation from the root, places that are named in odd ways.
+//! `mounts` and what the host has: flags of a bind's source, propagation from the root, places that are named in odd
+//! ways.
 
 use std::fs;
 
@@ -25,7 +26,7 @@ each_runtime!(
 
 /// A tmpfs with a program on it, mounted on the host with these flags; unmounted at the end.
 fn with_source(case: &Case, flags: &str, body: impl FnOnce(&str)) {
-    let source = case.folder().join("source");
+    let source = case.directory().join("source");
     fs::create_dir(&source).expect("ours");
     let source = source.to_str().expect("ASCII");
     case.program("mount", &["-t", "tmpfs", "tmpfs", source]).ok();
@@ -233,12 +234,12 @@ fn device_twice(case: &Case) {
 fn many_mounts(case: &Case) {
     const MOUNTS: usize = 400;
     let mut bundle = case.script("grep -c ' /mnt/' /proc/self/mountinfo; ulimit -n");
-    let source = bundle.folder.join("source");
+    let source = bundle.directory.join("source");
     fs::create_dir(&source).expect("ours");
     for number in 0..MOUNTS {
         bundle.mount(&format!("/mnt/{number}"), "bind", source.to_str().expect("ASCII"), &["bind", "ro"]);
     }
-    let directory = bundle.folder.clone();
+    let directory = bundle.directory.clone();
     let container = case.container(bundle);
     let bundle = directory.to_str().expect("ASCII");
     let ran = case.call_from(r#"ulimit -Sn 256; exec "$@""#, &["run", "--bundle", bundle, &container.id]);

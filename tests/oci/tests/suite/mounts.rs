@@ -10,7 +10,7 @@ each_runtime!(
     flags_are_undone_by_their_opposites,
     data_of_tmpfs,
     order_is_kept,
-    bind_of_a_folder,
+    bind_of_a_directory,
     bind_of_a_file,
     bind_by_option_alone,
     bind_is_remounted_read_only,
@@ -95,7 +95,7 @@ fn data_of_tmpfs(case: &Case) {
 
 fn order_is_kept(case: &Case) {
     let text = case.output("ls /mnt; ls /mnt/below", |bundle| {
-        let source = bundle.folder.join("source");
+        let source = bundle.directory.join("source");
         fs::create_dir_all(source.join("file")).expect("ours");
         bundle.mount("/mnt", "tmpfs", "tmpfs", &[]);
         bundle.mount("/mnt/below", "bind", source.to_str().expect("ASCII"), &["bind"]);
@@ -103,15 +103,15 @@ fn order_is_kept(case: &Case) {
     assert_eq!(text, "below\nfile\n");
 }
 
-/// A folder beside the root, with a file.
+/// A directory beside the root, with a file.
 fn source(bundle: &Bundle) -> String {
-    let path = bundle.folder.join("source");
+    let path = bundle.directory.join("source");
     fs::create_dir_all(path.join("deep")).expect("ours");
     fs::write(path.join("file"), "of the host\n").expect("ours");
     path.to_str().expect("ASCII").to_owned()
 }
 
-fn bind_of_a_folder(case: &Case) {
+fn bind_of_a_directory(case: &Case) {
     let mut bundle = case.script("cat /data/file; echo written > /data/back");
     let from = source(&bundle);
     bundle.mount("/data", "bind", &from, &["rbind", "rw"]);
@@ -321,9 +321,9 @@ fn proc_and_sys_are_usable(case: &Case) {
 
 fn nothing_of_the_host_is_left(case: &Case) {
     let all = mounts(case, |_| {});
-    let folder = case.folder().to_str().expect("ASCII");
+    let directory = case.directory().to_str().expect("ASCII");
     for mount in &all {
-        assert!(!mount.at.starts_with(folder), "{mount:?}");
+        assert!(!mount.at.starts_with(directory), "{mount:?}");
     }
     let known = ["/", "/proc", "/dev", "/sys"];
     assert!(

@@ -94,8 +94,8 @@ fn with_mappings(bundle: &mut oci_tests::Bundle, ranges: &[(u32, u32, u32)]) {
     bundle.spec["linux"]["uidMappings"] = json!(list);
     bundle.spec["linux"]["gidMappings"] = json!(list);
     // The root of the new namespace must be able to pass.
-    let folder = bundle.folder.clone();
-    for path in folder.ancestors().take(2) {
+    let directory = bundle.directory.clone();
+    for path in directory.ancestors().take(2) {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
     }
@@ -254,8 +254,8 @@ fn network_device_is_moved(case: &Case) {
     let mut bundle = case.script("ip addr show dev inside; ls /sys/class/net");
     bundle.spec["linux"]["netDevices"] = json!({ "outside": { "name": "inside" } });
     let container = case.container(bundle);
-    let folder = container.bundle.folder.to_str().expect("ASCII");
-    let inner = case.command(&["run", "--bundle", folder, &container.id]);
+    let directory = container.bundle.directory.to_str().expect("ASCII");
+    let inner = case.command(&["run", "--bundle", directory, &container.id]);
     let call: Vec<&str> = std::iter::once(inner.get_program())
         .chain(inner.get_args())
         .map(|word| word.to_str().expect("ASCII"))

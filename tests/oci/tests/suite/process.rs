@@ -212,7 +212,7 @@ fn cpu_affinity_of_the_caller(case: &Case) {
     let mut bundle = case.script("/bin/probe affinity > /first; sleep 1000");
     bundle.spec["linux"]["resources"]["cpu"] = json!({});
     let container = case.container(bundle);
-    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
     let confined = |args: &[&str]| case.call_from(r#"exec taskset -c 0 "$@""#, args);
     confined(&["create", "--bundle", &directory, &container.id]).ok();
     container.start().ok();
@@ -255,7 +255,7 @@ fn kept_groups(case: &Case) {
     bundle.spec["annotations"]["run.oci.keep_original_groups"] = json!("1");
     bundle.spec["process"]["user"]["additionalGids"] = json!([2000]);
     let container = case.container(bundle);
-    let directory = container.bundle.folder.to_str().expect("ASCII").to_owned();
+    let directory = container.bundle.directory.to_str().expect("ASCII").to_owned();
     let with_groups = |args: &[&str]| case.call_from(r#"exec setpriv --groups 4711,4712 "$@""#, args);
     with_groups(&["create", "--bundle", &directory, &container.id]).ok();
     container.start().ok();
@@ -297,7 +297,7 @@ fn preserved_descriptors(case: &Case) {
     let mut bundle = case.bundle();
     bundle.args(&["/bin/probe", "fds"]);
     let container = case.container(bundle);
-    let directory = container.bundle.folder.to_str().expect("ASCII");
+    let directory = container.bundle.directory.to_str().expect("ASCII");
     let inner = case.command(&["run", "--preserve-fds", "2", "--bundle", directory, &container.id]);
     let call: Vec<&str> = std::iter::once(inner.get_program())
         .chain(inner.get_args())

@@ -186,7 +186,7 @@ fn notify(case: &Case) {
     // The state is sent when the filter is loaded: at create or at start.
     container.create().ok();
     let mut start = case.command(&["start", &container.id]);
-    let out = std::fs::File::create(case.folder().join("start.out")).expect("ours");
+    let out = std::fs::File::create(case.directory().join("start.out")).expect("ours");
     start.stdout(out.try_clone().expect("a descriptor")).stderr(out);
     let start = case.spawn(&mut start);
     let (state, mut descriptors) = agent.receive();
@@ -197,7 +197,7 @@ fn notify(case: &Case) {
     assert_eq!(state["state"]["annotations"]["a.key"], "its value");
     assert!(state["pid"].as_i64().is_some_and(|pid| pid > 0), "{state}");
     assert_eq!(descriptors.len(), 1);
-    let probe = case.folder().join("agent");
+    let probe = case.directory().join("agent");
     std::fs::write(&probe, oci_tests::PROBE).expect("ours");
     std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
     let mut agent = std::process::Command::new(&probe);
@@ -206,7 +206,7 @@ fn notify(case: &Case) {
     assert_eq!(case.wait(&agent), 0);
     assert_eq!(case.wait(&start), 0);
     let outputs = || {
-        let files = std::fs::read_dir(case.folder()).expect("ours").flatten().map(|entry| entry.path());
+        let files = std::fs::read_dir(case.directory()).expect("ours").flatten().map(|entry| entry.path());
         files
             .filter(|path| path.extension().is_some_and(|e| e == "out"))
             .any(|path| std::fs::read_to_string(path).unwrap_or_default().contains("-1 42"))

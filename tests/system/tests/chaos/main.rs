@@ -1,5 +1,5 @@
-//! Daemon, monitor and plugins die, fail and sleep at moments by chance under clients that lead whole lives of pods: nothing
-//! is lost, nothing stays, nobody waits for ever.
+//! Daemon, monitor and plugins die, fail and sleep at moments by chance under clients that lead whole lives of pods:
+//! nothing is lost, nothing stays, nobody waits for ever.
 //!
 //! `CHAOS_SEED` and `CHAOS_SECONDS` for other moments, and for longer.
 
@@ -52,8 +52,8 @@ fn node(flaky: bool) -> Node {
            rm -f {dir}/attached/$CNI_CONTAINERID;;\nesac\nexit 0\n",
         dir = dir.display()
     );
-    for folder in ["bin", "attached"] {
-        fs::create_dir(dir.join(folder)).expect("folder");
+    for directory in ["bin", "attached"] {
+        fs::create_dir(dir.join(directory)).expect("directory");
     }
     fs::write(dir.join("bin/flaky"), script).expect("plugin");
     fs::set_permissions(dir.join("bin/flaky"), fs::Permissions::from_mode(0o755)).expect("plugin");
@@ -70,8 +70,8 @@ fn another_image(node: &Node, registry: &mut Registry) {
     registry.push(node, "other", "1");
 }
 
-/// Kills what serves by this name. What the monitor cloned and did not come to its program yet has its name, too: that is a
-/// container's process, and holds no signals.
+/// Kills what serves by this name. What the monitor cloned and did not come to its program yet has its name, too: that
+/// is a container's process, and holds no signals.
 fn kill(node: &Node, name: &str) {
     for process in node.processes() {
         if process.name == name && process.state != 'Z' && (name != "pinmon" || process.takes_signals()) {
@@ -99,7 +99,8 @@ fn rage(node: &mut Node, chance: &mut Chance, until: Instant) -> u64 {
             thread::sleep(Duration::from_millis(chance.below(2) * chance.below(300)));
             node.start_daemon();
         } else if chance.one_in(3) {
-            // A plugin that hangs is somebody's to end, here an operator's; who rages no more leaves it to its own time.
+            // A plugin that hangs is somebody's to end, here an operator's; who rages no more leaves it to its own
+            // time.
             kill(node, "flaky");
         }
         deaths += 1;
@@ -126,8 +127,8 @@ fn things(node: &Node) -> BTreeSet<String> {
 }
 
 fn descriptors(node: &Node, name: &str) -> usize {
-    let folder = node.process(name).folder.join("fd");
-    fs::read_dir(folder).expect("descriptors").count()
+    let directory = node.process(name).directory.join("fd");
+    fs::read_dir(directory).expect("descriptors").count()
 }
 
 fn calm(node: &Node, flaky: bool, before: &BTreeSet<String>) {
@@ -135,8 +136,9 @@ fn calm(node: &Node, flaky: bool, before: &BTreeSet<String>) {
         // A pod whose ADD failed is there until its DEL succeeds, which the reconciler retries with growing pauses.
         let attached = node.dir.path().join("attached");
         let begin = Instant::now();
-        let left =
-            || attached.read_dir().expect("folder").next().is_some() || !node.crictl(&["pods", "-q"]).ok().is_empty();
+        let left = || {
+            attached.read_dir().expect("directory").next().is_some() || !node.crictl(&["pods", "-q"]).ok().is_empty()
+        };
         while left() && begin.elapsed() < Duration::from_secs(150) {
             thread::sleep(Duration::from_millis(100));
         }

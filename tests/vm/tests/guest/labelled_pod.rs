@@ -23,8 +23,8 @@ fn what_a_pod_uses_has_its_label() {
         .expect("written");
     let files = "unconfined_u:object_r:tmpfs_t:s0:c1,c2";
     let node = Node::start("selinux", 0);
-    let volume = node.folder().join("volume");
-    fs::create_dir_all(volume.join("in")).expect("a folder");
+    let volume = node.directory().join("volume");
+    fs::create_dir_all(volume.join("in")).expect("a directory");
     fs::write(volume.join("in/file"), "mine").expect("written");
     symlink("/etc/passwd", volume.join("link")).expect("a link");
     let passwd = label_of(Path::new("/etc/passwd"));
@@ -32,7 +32,7 @@ fn what_a_pod_uses_has_its_label() {
     let node_network = json!({"namespace_options": {"network": 2}});
     let pod = json!({
         "metadata": {"name": "p", "uid": "p", "namespace": "d"},
-        "log_directory": node.folder(),
+        "log_directory": node.directory(),
         "linux": {"security_context": node_network},
     });
     let container = |name: &str, host: &Path| {

@@ -13,29 +13,29 @@ use serde_json::Value;
 /// Ends with this.
 pub(crate) struct Node {
     daemon: Child,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 fn program(name: &str) -> Command {
     Command::new(PathBuf::from(env::var_os("PINION_BIN").expect("PINION_BIN")).join(name))
 }
 
-fn serve(folder: &Path) -> Child {
-    program("pinion").arg("serve").arg("--config").arg(folder.join("config.toml")).spawn().expect("it starts")
+fn serve(directory: &Path) -> Child {
+    program("pinion").arg("serve").arg("--config").arg(directory.join("config.toml")).spawn().expect("it starts")
 }
 
 impl Node {
     /// With the image `demo:1`, and a network of its own: `number` is any other node's not.
     pub(crate) fn start(name: &str, number: u8) -> Self {
-        let folder = PathBuf::from("/var/tmp").join(name);
-        fs::create_dir_all(&folder).expect("a folder");
-        let at = folder.display();
+        let directory = PathBuf::from("/var/tmp").join(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        let at = directory.display();
         let text = format!(
             "socket = \"{at}/socket\"\nstate_dir = \"/run/{name}\"\nnetns_dir = \"/run/{name}-netns\"\ndata_dir = \"{at}/data\"\ncgroup_parent = \"/{name}\"\n\
              [network]\nbridge = \"{name}0\"\nsubnet = \"10.9{number}.0.0/24\"\n"
         );
-        fs::write(folder.join("config.toml"), text).expect("written");
-        let node = Self { daemon: serve(&folder), folder };
+        fs::write(directory.join("config.toml"), text).expect("written");
+        let node = Self { daemon: serve(&directory), directory };
         node.answers();
         ok(node.pinion(&["load", "-i", "/suite/image.tar"]));
         node
@@ -58,13 +58,13 @@ impl Node {
     /// The monitor, without a warning.
     pub(crate) fn kill_monitor(&self) {
         let state = self.state();
-        let of_ours = |folder: &PathBuf| {
-            let line = fs::read_to_string(folder.join("cmdline")).unwrap_or_default();
+        let of_ours = |directory: &PathBuf| {
+            let line = fs::read_to_string(directory.join("cmdline")).unwrap_or_default();
             let mut words = line.split('\0');
             words.next().is_some_and(|program| program.ends_with("pinmon")) && words.any(|word| word == state)
         };
         let all = fs::read_dir("/proc").expect("procfs").flatten().map(|entry| entry.path());
-        let pids = all.filter(of_ours).filter_map(|folder| folder.file_name()?.to_str()?.parse().ok());
+        let pids = all.filter(of_ours).filter_map(|directory| directory.file_name()?.to_str()?.parse().ok());
         for pid in pids.filter_map(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
@@ -72,22 +72,22 @@ impl Node {
 
     /// Another daemon.
     pub(crate) fn again(&mut self) {
-        self.daemon = serve(&self.folder);
+        self.daemon = serve(&self.directory);
         self.answers();
     }
 
     /// Under which what the test makes may lie.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The directory of its state, and how the name of the directory of its network namespaces begins.
     pub(crate) fn state(&self) -> String {
-        format!("/run/{}", self.folder.file_name().expect("a name").to_string_lossy())
+        format!("/run/{}", self.directory.file_name().expect("a name").to_string_lossy())
     }
 
     pub(crate) fn pinion(&self, arguments: &[&str]) -> Output {
-        let socket = self.folder.join("socket");
+        let socket = self.directory.join("socket");
         program("pinion").args(arguments).env("PINION_SOCKET", socket).output().expect("pinion runs")
     }
 
@@ -96,7 +96,7 @@ impl Node {
     }
 
     fn crictl_command(&self, arguments: &[&str]) -> Command {
-        let socket = format!("unix://{}/socket", self.folder.display());
+        let socket = format!("unix://{}/socket", self.directory.display());
         let mut command = program("crictl");
         command.args(["-t", "60s", "-r", &socket, "-i", &socket]).args(arguments);
         command
@@ -104,7 +104,7 @@ impl Node {
 
     /// As a file for crictl.
     pub(crate) fn file(&self, name: &str, content: &Value) -> String {
-        let path = self.folder.join(name);
+        let path = self.directory.join(name);
         fs::write(&path, content.to_string()).expect("written");
         path.to_string_lossy().into_owned()
     }

@@ -1,4 +1,5 @@
-//! An ordinary user with a systemd of their own: user namespaces by newuidmap, a delegated group, no capability outside.
+//! An ordinary user with a systemd of their own: user namespaces by newuidmap, a delegated group, no capability
+//! outside.
 
 use oci_tests::{Case, each_runtime};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ fn run(case: &Case, script: &str, more: impl FnOnce(&mut Value)) -> oci_tests::O
     bundle.spec["linux"]["cgroupsPath"] = json!(format!("user.slice:test:{id}"));
     more(&mut bundle.spec);
     bundle.write();
-    call(case, &["run", "--bundle", bundle.folder.to_str().expect("ASCII"), &id])
+    call(case, &["run", "--bundle", bundle.directory.to_str().expect("ASCII"), &id])
 }
 
 fn root_inside_is_the_user_outside(case: &Case) {
@@ -53,7 +54,7 @@ fn a_limit_by_the_users_systemd(case: &Case) {
     bundle.spec["linux"]["cgroupsPath"] = json!(format!("user.slice:test:{id}"));
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 44 }, "memory": { "limit": 67_108_864 } });
     bundle.write();
-    call(case, &["create", "--bundle", bundle.folder.to_str().expect("ASCII"), &id]).ok();
+    call(case, &["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]).ok();
     call(case, &["start", &id]).ok();
     let unit = format!("test-{id}.scope");
     let shown = |property: &str| {
@@ -72,7 +73,7 @@ fn a_command_joins(case: &Case) {
     let id = format!("{}rootless", case.tag);
     bundle.spec["linux"]["cgroupsPath"] = json!(format!("user.slice:test:{id}"));
     bundle.write();
-    call(case, &["create", "--bundle", bundle.folder.to_str().expect("ASCII"), &id]).ok();
+    call(case, &["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]).ok();
     call(case, &["start", &id]).ok();
     assert_eq!(call(case, &["exec", &id, "/bin/sh", "-c", "id -u; hostname"]).ok(), "0\ncase\n");
     call(case, &["kill", &id, "KILL"]).ok();
@@ -86,7 +87,7 @@ fn a_command_is_counted(case: &Case) {
     let id = format!("{}rootless", case.tag);
     bundle.spec["linux"]["cgroupsPath"] = json!(format!("user.slice:test:{id}"));
     bundle.write();
-    call(case, &["create", "--bundle", bundle.folder.to_str().expect("ASCII"), &id]).ok();
+    call(case, &["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]).ok();
     call(case, &["start", &id]).ok();
     let outcome = call(case, &["exec", &id, "/bin/sh", "-c", "cat /proc/self/cgroup"]);
     assert!(outcome.ok().starts_with("0::/") && !outcome.stdout.contains(".."), "{}", outcome.stdout);
@@ -107,7 +108,7 @@ fn no_limit_without_a_group(case: &Case) {
         let mut bundle = bundle(resources);
         bundle.spec["linux"]["cgroupsPath"] = json!(format!("/{id}"));
         bundle.write();
-        case.call(&["run", "--bundle", bundle.folder.to_str().expect("ASCII"), &id])
+        case.call(&["run", "--bundle", bundle.directory.to_str().expect("ASCII"), &id])
     };
     assert_eq!(run(json!({})).ok(), "ran\n");
     run(json!({ "pids": { "limit": 44 } })).error_with(&["pids", "cgroup"]);
@@ -120,7 +121,7 @@ fn a_delegated_group_is_used(case: &Case) {
     bundle.spec["linux"]["resources"] = json!({ "pids": { "limit": 44 } });
     bundle.write();
     let id = format!("{}beside", case.tag);
-    let inner = case.command(&["create", "--bundle", bundle.folder.to_str().expect("ASCII"), &id]);
+    let inner = case.command(&["create", "--bundle", bundle.directory.to_str().expect("ASCII"), &id]);
     let mut args = vec!["--user", "--scope", "--quiet", "--property=Delegate=yes"];
     args.push(inner.get_program().to_str().expect("ASCII"));
     args.extend(inner.get_args().map(|arg| arg.to_str().expect("ASCII")));

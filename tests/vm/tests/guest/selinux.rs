@@ -1,5 +1,5 @@
-//! `process.selinuxLabel` and `linux.mountLabel` where the kernel has a policy. It refuses nothing here (permissive, nothing
-//! is labelled): what is tried is that the labels get where they belong.
+//! `process.selinuxLabel` and `linux.mountLabel` where the kernel has a policy. It refuses nothing here (permissive,
+//! nothing is labelled): what is tried is that the labels get where they belong.
 
 use oci_tests::Case;
 use serde_json::json;

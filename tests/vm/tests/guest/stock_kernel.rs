@@ -1,5 +1,5 @@
-//! Pods on the kernel that Debian ships: older than what the other tests run on, so that its ways of doing things are tried.
-//! In a run of its own, as `labelled_pod`.
+//! Pods on the kernel that Debian ships: older than what the other tests run on, so that its ways of doing things are
+//! tried. In a run of its own, as `labelled_pod`.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::node::{Node, ok};
 fn pod(node: &Node, name: &str, context: Value) -> Value {
     json!({
         "metadata": {"name": name, "uid": name, "namespace": "d"},
-        "log_directory": node.folder(),
+        "log_directory": node.directory(),
         "linux": {"security_context": context},
     })
 }

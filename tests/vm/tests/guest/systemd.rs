@@ -35,7 +35,7 @@ impl<'a> Scoped<'a> {
     }
 
     fn start(&self) {
-        let bundle = self.bundle.folder.to_str().expect("ASCII");
+        let bundle = self.bundle.directory.to_str().expect("ASCII");
         self.call(&["create", "--bundle", bundle, &self.id]).ok();
         self.call(&["start", &self.id]).ok();
     }
@@ -54,8 +54,8 @@ impl<'a> Scoped<'a> {
     fn end(self) {
         self.call(&["delete", "--force", &self.id]).ok();
         wait_until("systemd forgets the unit", || self.shown("LoadState") == "not-found");
-        let folder = format!("/sys/fs/cgroup/pinion.slice/pinion-test.slice/{}", self.unit);
-        assert!(!std::path::Path::new(&folder).exists());
+        let directory = format!("/sys/fs/cgroup/pinion.slice/pinion-test.slice/{}", self.unit);
+        assert!(!std::path::Path::new(&directory).exists());
     }
 }
 

@@ -28,12 +28,12 @@ fn exit_codes(node: &Node) {
     assert_eq!(out.code, 0);
 }
 
-/// Whatever the parent holds (here: a folder of the host, not close-on-exec), the process sees 0, 1 and 2.
+/// Whatever the parent holds (here: a directory of the host, not close-on-exec), the process sees 0, 1 and 2.
 fn only_standard_descriptors(node: &Node) {
-    let folder = std::fs::File::open("/proc").expect("a folder");
-    rustix::io::fcntl_setfd(&folder, rustix::io::FdFlags::empty()).expect("clear close-on-exec");
-    let leaked = folder.as_fd();
-    // `ls` itself opens the folder as 3.
+    let directory = std::fs::File::open("/proc").expect("a directory");
+    rustix::io::fcntl_setfd(&directory, rustix::io::FdFlags::empty()).expect("clear close-on-exec");
+    let leaked = directory.as_fd();
+    // `ls` itself opens the directory as 3.
     let out = node.run(bundle::spec(&["/bin/ls", "/proc/self/fd"]), node.inputs()).expect("runs");
     assert_eq!(out.stdout, "0\n1\n2\n3", "{leaked:?} was seen");
     let out = node.shell("set -- /proc/$$/fd/*; echo $#", |_| ());

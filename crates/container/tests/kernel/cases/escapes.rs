@@ -47,7 +47,7 @@ fn working_directory_through_a_descriptor(node: &Node) {
 /// CVE-2019-19921: proc mounted elsewhere by a symlink.
 fn proc_as_a_symlink(node: &Node) {
     let image = node.image();
-    fs::remove_dir(image.join("proc")).expect("folder");
+    fs::remove_dir(image.join("proc")).expect("directory");
     symlink("/tmp", image.join("proc")).expect("symlink");
     let error = node.run(bundle::spec(&["true"]), node.inputs_of(&image)).expect_err("refused");
     assert!(error.message.contains("\"/proc\"") && error.message.contains("not a symlink"), "{error}");
@@ -56,13 +56,13 @@ fn proc_as_a_symlink(node: &Node) {
 /// `/dev` of the image leads out: devices are made inside all the same, and the host's are untouched.
 fn dev_symlinks_of_the_image(node: &Node) {
     let image = node.image();
-    fs::create_dir_all("/host-dev").expect("a folder of the host");
-    fs::remove_dir(image.join("dev")).expect("folder");
+    fs::create_dir_all("/host-dev").expect("a directory of the host");
+    fs::remove_dir(image.join("dev")).expect("directory");
     symlink("/host-dev", image.join("dev")).expect("symlink");
     let mut spec = bundle::spec(&["/bin/ls", "/host-dev/null"]);
     spec.mounts.retain(|mount| !mount.destination.starts_with("/dev"));
     assert_eq!(node.run(spec, node.inputs_of(&image)).expect("runs").stdout, "/host-dev/null");
-    assert_eq!(fs::read_dir("/host-dev").expect("folder").count(), 0);
+    assert_eq!(fs::read_dir("/host-dev").expect("directory").count(), 0);
     fs::remove_dir("/host-dev").expect("clean");
 }
 
@@ -76,12 +76,12 @@ fn null_that_is_not_null(node: &Node) {
     assert!(error.message.contains("/dev/null"), "{error}");
 }
 
-/// CVE-2025-52881: writes for the container do not go through its /proc. Here its /proc is a plain folder of the host with
-/// the files a write would land in.
+/// CVE-2025-52881: writes for the container do not go through its /proc. Here its /proc is a plain directory of the
+/// host with the files a write would land in.
 fn covered_procfs(node: &Node) {
     let fake = node.image();
-    fs::create_dir_all(fake.join("self")).expect("folder");
-    fs::create_dir_all(fake.join("sys/net/ipv4")).expect("folder");
+    fs::create_dir_all(fake.join("self")).expect("directory");
+    fs::create_dir_all(fake.join("sys/net/ipv4")).expect("directory");
     for file in ["self/oom_score_adj", "sys/net/ipv4/ip_unprivileged_port_start"] {
         fs::write(fake.join(file), "untouched").expect("file");
     }

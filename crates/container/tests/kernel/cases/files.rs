@@ -104,9 +104,9 @@ fn recursive_readonly(node: &Node) {
 }
 
 fn destinations_are_made(node: &Node) {
-    let out = node.shell("stat -c %a /new/folder; grep -c '/new/folder ' /proc/self/mountinfo", |spec| {
+    let out = node.shell("stat -c %a /new/directory; grep -c '/new/directory ' /proc/self/mountinfo", |spec| {
         spec.mounts.push(mount(
-            json!({"destination": "/new/folder", "type": "tmpfs", "source": "tmpfs", "options": ["mode=700"]}),
+            json!({"destination": "/new/directory", "type": "tmpfs", "source": "tmpfs", "options": ["mode=700"]}),
         ));
     });
     assert_eq!(out.stdout, "700\n1", "{}", out.stderr);
@@ -131,7 +131,7 @@ fn symlinked_destinations_stay_inside(node: &Node) {
 
 fn copies_up(node: &Node) {
     let image = node.image();
-    fs::create_dir_all(image.join("data/sub")).expect("folder");
+    fs::create_dir_all(image.join("data/sub")).expect("directory");
     fs::write(image.join("data/sub/file"), "copied").expect("file");
     crate::node::set_mode(&image.join("data/sub"), 0o711);
     std::os::unix::fs::symlink("sub/file", image.join("data/link")).expect("symlink");
@@ -180,7 +180,7 @@ fn working_directory_is_made(node: &Node) {
     let out = node.shell("pwd", |spec| spec.process.as_mut().expect("process").cwd = "/srv/app".into());
     assert_eq!(out.stdout, "/srv/app");
     let image = node.image();
-    fs::create_dir(image.join("closed")).expect("folder");
+    fs::create_dir(image.join("closed")).expect("directory");
     crate::node::set_mode(&image.join("closed"), 0o700);
     let mut spec = bundle::spec(&["/bin/pwd"]);
     let process = spec.process.as_mut().expect("process");

@@ -179,7 +179,7 @@ fn exec_errors(node: &Node) {
     assert_eq!(error.message, "exec \"nginxx\": executable file not found in $PATH (/usr/bin:/bin)");
     let mut process = bundle::process(&["true"]);
     process.cwd = "/none".into();
-    let error = node.exec(&target, &process).expect_err("no such folder");
+    let error = node.exec(&target, &process).expect_err("no such directory");
     assert_eq!(error.message, "enter the working directory \"/none\": No such file or directory");
     assert_eq!(node.exec(&target, &bundle::process(&["true"])).expect("exec").code, 0);
     node.end(target);

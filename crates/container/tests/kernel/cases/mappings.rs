@@ -18,24 +18,24 @@ fn line(container_id: u32, host_id: u32) -> Vec<IdMapping> {
     vec![IdMapping { container_id, host_id, size: 1000 }]
 }
 
-/// A folder with a file of user 5, and a mount point below with another.
+/// A directory with a file of user 5, and a mount point below with another.
 fn volume(node: &Node) -> String {
-    let folder = format!("{}/volume-{}", node.mappable(), node.number());
-    fs::create_dir(&folder).expect("folder");
-    fs::write(format!("{folder}/file"), "").expect("file");
-    chown(format!("{folder}/file"), Some(5), Some(6)).expect("chown");
-    let below = format!("{folder}/below");
-    fs::create_dir(&below).expect("folder");
-    let other = format!("{folder}-other");
-    fs::create_dir(&other).expect("folder");
+    let directory = format!("{}/volume-{}", node.mappable(), node.number());
+    fs::create_dir(&directory).expect("directory");
+    fs::write(format!("{directory}/file"), "").expect("file");
+    chown(format!("{directory}/file"), Some(5), Some(6)).expect("chown");
+    let below = format!("{directory}/below");
+    fs::create_dir(&below).expect("directory");
+    let other = format!("{directory}-other");
+    fs::create_dir(&other).expect("directory");
     mount_bind(&other, &below).expect("a mount of its own");
     fs::write(format!("{below}/file"), "").expect("file");
     chown(format!("{below}/file"), Some(5), Some(6)).expect("chown");
-    folder
+    directory
 }
 
-fn gone(folder: &str) {
-    unmount(format!("{folder}/below"), UnmountFlags::empty()).expect("umount");
+fn gone(directory: &str) {
+    unmount(format!("{directory}/below"), UnmountFlags::empty()).expect("umount");
 }
 
 fn bind(source: &str, options: &[&str]) -> oci::Mount {

@@ -65,9 +65,9 @@ fn attributes_and_their_inverses(node: &Node) {
 }
 
 fn recursive_attributes(node: &Node) {
-    let folder = format!("/volume-{}", node.number());
-    let below = format!("{folder}/below");
-    fs::create_dir_all(&below).expect("folder");
+    let directory = format!("/volume-{}", node.number());
+    let below = format!("{directory}/below");
+    fs::create_dir_all(&below).expect("directory");
     mount(c"tmpfs", below.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
     for (words, own, beneath) in [
         (vec!["ro"], "ro,relatime", "rw,relatime"),
@@ -88,7 +88,7 @@ fn recursive_attributes(node: &Node) {
         (vec!["rstrictatime", "rnostrictatime", "rnorelatime", "rrelatime"], "rw,relatime", "rw,relatime"),
     ] {
         let words: Vec<&str> = ["rbind"].into_iter().chain(words).collect();
-        let mounts = || vec![entry("/v", "bind", &folder, &words)];
+        let mounts = || vec![entry("/v", "bind", &directory, &words)];
         assert_eq!(shown(node, mounts(), "/v"), own, "{words:?}");
         assert_eq!(shown(node, mounts(), "/v/below"), beneath, "{words:?}");
     }
@@ -96,10 +96,10 @@ fn recursive_attributes(node: &Node) {
 }
 
 fn propagation_of_mounts(node: &Node) {
-    let folder = format!("/volume-{}", node.number());
-    fs::create_dir(&folder).expect("folder");
-    mount(c"tmpfs", folder.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
-    mount_change(folder.as_str(), MountPropagationFlags::SHARED).expect("shared");
+    let directory = format!("/volume-{}", node.number());
+    fs::create_dir(&directory).expect("directory");
+    mount(c"tmpfs", directory.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
+    mount_change(directory.as_str(), MountPropagationFlags::SHARED).expect("shared");
     for (words, kinds) in [
         (vec!["rbind", "rprivate"], vec![]),
         (vec!["bind", "private"], vec![]),
@@ -109,7 +109,7 @@ fn propagation_of_mounts(node: &Node) {
         (vec!["bind", "unbindable"], vec!["unbindable"]),
         (vec!["rbind", "runbindable"], vec!["unbindable"]),
     ] {
-        let shown = shown(node, vec![entry("/v", "bind", &folder, &words)], "/v");
+        let shown = shown(node, vec![entry("/v", "bind", &directory, &words)], "/v");
         let found: Vec<&str> =
             shown.split(' ').skip(1).map(|field| field.split(':').next().unwrap_or_default()).collect();
         for kind in kinds {
@@ -119,7 +119,7 @@ fn propagation_of_mounts(node: &Node) {
             assert!(found.is_empty(), "{words:?}: {shown}");
         }
     }
-    unmount(folder.as_str(), UnmountFlags::empty()).expect("umount");
+    unmount(directory.as_str(), UnmountFlags::empty()).expect("umount");
 }
 
 fn propagation_of_the_root(node: &Node) {
@@ -189,7 +189,7 @@ fn symlinked_destinations_and_mounts_below_read_only_ones(node: &Node) {
 fn overlay_in_a_container(node: &Node) {
     let base = format!("/overlay-{}", node.number());
     for part in ["lower", "upper", "work"] {
-        fs::create_dir_all(format!("{base}/{part}")).expect("folder");
+        fs::create_dir_all(format!("{base}/{part}")).expect("directory");
     }
     fs::write(format!("{base}/lower/file"), "below").expect("file");
     let options = [

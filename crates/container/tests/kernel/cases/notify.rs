@@ -66,8 +66,8 @@ impl Drop for TestAgent {
     }
 }
 
-/// Answers until the process has ended; the numbers of the calls. Before Linux 6.11 the listener tells of that only when the
-/// process was reaped.
+/// Answers until the process has ended; the numbers of the calls. Before Linux 6.11 the listener tells of that only
+/// when the process was reaped.
 fn serve(listener: &OwnedFd, process: &OwnedFd, answer: impl Fn(i32) -> Answer) -> Vec<i32> {
     let mut calls = Vec::new();
     loop {

@@ -41,7 +41,7 @@ fn as_user(what: impl FnOnce()) {
 fn give(path: &Path) {
     lchown(path, Some(USER), Some(USER)).expect("chown");
     if path.symlink_metadata().expect("stat").is_dir() {
-        fs::read_dir(path).expect("folder").for_each(|entry| give(&entry.expect("entry").path()));
+        fs::read_dir(path).expect("directory").for_each(|entry| give(&entry.expect("entry").path()));
     }
 }
 
@@ -62,7 +62,7 @@ fn a_users_container(node: &Node) {
     let image = node.image();
     give(&image);
     // The test's namespace has no /dev; a user binds the host's nodes.
-    fs::create_dir_all("/dev").expect("folder");
+    fs::create_dir_all("/dev").expect("directory");
     for (name, number) in [("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)] {
         node_at(&format!("/dev/{name}"), 1, number);
     }
@@ -104,16 +104,16 @@ fn node_at(path: &str, major: u32, minor: u32) {
 fn locked_flags_stay(node: &Node) {
     let image = node.image();
     give(&image);
-    let folder = format!("/volume-{}", node.number());
-    fs::create_dir(&folder).expect("folder");
+    let directory = format!("/volume-{}", node.number());
+    fs::create_dir(&directory).expect("directory");
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
-    mount(c"tmpfs", folder.as_str(), c"tmpfs", flags, None).expect("tmpfs");
+    mount(c"tmpfs", directory.as_str(), c"tmpfs", flags, None).expect("tmpfs");
     as_user(|| {
         let run = |options: &[&str]| {
             let mut spec = spec(&["/bin/grep", " /v ", "/proc/self/mountinfo"]);
             spec.mounts.push(oci::Mount {
                 destination: "/v".into(),
-                source: Some(folder.clone()),
+                source: Some(directory.clone()),
                 options: options.iter().map(|word| (*word).to_owned()).collect(),
                 ..oci::Mount::default()
             });
@@ -131,7 +131,7 @@ fn locked_flags_stay(node: &Node) {
         let error = run(&["rbind", "strictatime"]).expect_err("the kernel has locked it");
         assert!(error.message.contains("access times may be locked"), "{error}");
     });
-    unmount(folder.as_str(), UnmountFlags::empty()).expect("umount");
+    unmount(directory.as_str(), UnmountFlags::empty()).expect("umount");
 }
 
 fn what_a_user_may_not(node: &Node) {

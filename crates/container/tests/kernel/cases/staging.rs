@@ -21,18 +21,18 @@ fn as_any_other(node: &Node) {
 
 fn volumes_hear_of_the_hosts_mounts(node: &Node) {
     use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
-    let folder = format!("/volume-{}", node.number());
-    let below = format!("{folder}/below");
-    std::fs::create_dir(&folder).expect("folder");
-    mount(c"tmpfs", folder.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
-    mount_change(folder.as_str(), MountPropagationFlags::SHARED).expect("shared");
-    std::fs::create_dir(&below).expect("folder");
+    let directory = format!("/volume-{}", node.number());
+    let below = format!("{directory}/below");
+    std::fs::create_dir(&directory).expect("directory");
+    mount(c"tmpfs", directory.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
+    mount_change(directory.as_str(), MountPropagationFlags::SHARED).expect("shared");
+    std::fs::create_dir(&below).expect("directory");
     // The container says that it is up by a file, and waits for what the host mounts then.
     let text = "touch /v/up; while ! [ -e /v/below/file ]; do sleep 0.01; done; echo seen";
     let mut spec = bundle::spec(&["sh", "-c", text]);
     spec.mounts.push(oci::Mount {
         destination: "/v".into(),
-        source: Some(folder.clone()),
+        source: Some(directory.clone()),
         options: ["rbind", "rw", "rslave"].map(str::to_owned).into(),
         ..oci::Mount::default()
     });
@@ -42,7 +42,7 @@ fn volumes_hear_of_the_hosts_mounts(node: &Node) {
     let (mut nascent, _) = node.create(spec, inputs).expect("created");
     nascent.start().expect("started");
     crate::node::next(&mut nascent).expect("executed");
-    while !std::path::Path::new(&folder).join("up").exists() {
+    while !std::path::Path::new(&directory).join("up").exists() {
         std::thread::yield_now();
     }
     mount(c"tmpfs", below.as_str(), c"tmpfs", MountFlags::empty(), None).expect("tmpfs");
@@ -53,7 +53,7 @@ fn volumes_hear_of_the_hosts_mounts(node: &Node) {
     assert_eq!(text, "seen\n");
     nascent.group.remove().expect("removed");
     unmount(below.as_str(), UnmountFlags::empty()).expect("umount");
-    unmount(folder.as_str(), UnmountFlags::empty()).expect("umount");
+    unmount(directory.as_str(), UnmountFlags::empty()).expect("umount");
 }
 
 fn what_is_none_is_refused(node: &Node) {

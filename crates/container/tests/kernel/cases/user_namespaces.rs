@@ -33,11 +33,11 @@ pub(crate) fn map(spec: &mut oci::Spec) {
     linux.gid_mappings = vec![line];
 }
 
-/// An image that belongs to the container's root, below a folder that it may not pass.
+/// An image that belongs to the container's root, below a directory that it may not pass.
 pub(crate) fn image(node: &Node) -> std::path::PathBuf {
     let image = node.image();
     let closed = std::path::PathBuf::from(format!("/closed-{}", node.number()));
-    fs::create_dir(&closed).expect("folder");
+    fs::create_dir(&closed).expect("directory");
     set_mode(&closed, 0o700);
     let place = closed.join("root");
     fs::rename(&image, &place).expect("rename");
@@ -48,7 +48,7 @@ pub(crate) fn image(node: &Node) -> std::path::PathBuf {
 fn own(path: &std::path::Path) {
     std::os::unix::fs::lchown(path, Some(FIRST), Some(FIRST)).expect("chown");
     if path.symlink_metadata().expect("stat").is_dir() {
-        for entry in fs::read_dir(path).expect("folder") {
+        for entry in fs::read_dir(path).expect("directory") {
             own(&entry.expect("entry").path());
         }
     }
@@ -156,7 +156,8 @@ fn a_pod_with_a_user_namespace(node: &Node) {
     node.end(pod);
 }
 
-/// Namespaces of the host stay the host's, joined by path or not named at all; sysfs is then the host's, for nobody to write.
+/// Namespaces of the host stay the host's, joined by path or not named at all; sysfs is then the host's, for nobody to
+/// write.
 fn the_hosts_namespaces_beside_it(node: &Node) {
     let out = shell(node, &format!("{NAMES}; touch /sys/x; ls /sys/class | head -1"), |spec| {
         let namespaces = &mut spec.linux.as_mut().expect("linux").namespaces;

@@ -25,10 +25,10 @@ pub(crate) struct Filesystem {
 }
 
 impl Filesystem {
-    /// Of the folder; nothing where it cannot be asked.
-    pub(crate) fn of(folder: &Path) -> Self {
-        let device = fs::metadata(folder).map(|folder| folder.dev()).unwrap_or(0);
-        let Ok(figures) = statvfs(folder) else { return Self::default() };
+    /// Of the directory; nothing where it cannot be asked.
+    pub(crate) fn of(directory: &Path) -> Self {
+        let device = fs::metadata(directory).map(|directory| directory.dev()).unwrap_or(0);
+        let Ok(figures) = statvfs(directory) else { return Self::default() };
         Self {
             device: Devices::default().name(major(device), minor(device)),
             size: figures.f_blocks.saturating_mul(figures.f_frsize),

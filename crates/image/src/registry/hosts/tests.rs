@@ -1,9 +1,9 @@
 use super::*;
 
 fn hosts(text: &str) -> Result<Vec<Host>, String> {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("hosts.toml"), text).unwrap();
-    read(folder.path(), "docker.io").map_err(|error| error.message.replace(folder.path().to_str().unwrap(), ""))
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("hosts.toml"), text).unwrap();
+    read(directory.path(), "docker.io").map_err(|error| error.message.replace(directory.path().to_str().unwrap(), ""))
 }
 
 #[test]
@@ -53,10 +53,11 @@ fn what_is_wrong_is_named_by_line_and_key() {
 }
 
 #[test]
-fn folders_are_found_by_host_and_port_then_the_default() {
+fn directories_are_found_by_host_and_port_then_the_default() {
     let dir = tempfile::tempdir().unwrap();
-    let found =
-        |host: &str| folder(dir.path(), host, true).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+    let found = |host: &str| {
+        directory(dir.path(), host, true).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+    };
     assert_eq!(found("a:5000"), None);
     fs::create_dir(dir.path().join("_default")).unwrap();
     assert_eq!(found("a:5000").as_deref(), Some("_default"));
@@ -65,7 +66,7 @@ fn folders_are_found_by_host_and_port_then_the_default() {
     fs::create_dir(dir.path().join("a_5000_")).unwrap();
     assert_eq!(found("a:5000").as_deref(), Some("a_5000_"));
     assert_eq!(found("a").as_deref(), Some("_default"));
-    assert_eq!(folder(dir.path(), "..", false), None);
+    assert_eq!(directory(dir.path(), "..", false), None);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Publish a port: [ADDRESS:]HOSTPORT:PORT[/udp]
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<Publish>,
-    /// Mount a folder or file of the machine: HOST:CONTAINER[:ro]
+    /// Mount a directory or file of the machine: HOST:CONTAINER[:ro]
     #[arg(short, long, value_name = "MOUNT")]
     pub(crate) volume: Vec<Bind>,
     /// Set a variable; NAME alone takes the value from here
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CORES", value_parser = quantity::cores)]
     pub(crate) cpus: Option<i64>,
     /// Working directory
-    #[arg(short, long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "DIRECTORY")]
     pub(crate) workdir: Option<String>,
     /// User: a name or an id, with :GROUP or not
     #[arg(short, long)]

@@ -21,8 +21,8 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 /// Last signal that the async runtime can watch.
 const LAST: i32 = 63;
-/// Signals that stay this program's: what cannot be caught, its own faults, its children, its reader, job control of the shell
-/// that started it, and the two that the C library keeps for itself. SIGWINCH is followed by the session.
+/// Signals that stay this program's: what cannot be caught, its own faults, its children, its reader, job control of
+/// the shell that started it, and the two that the C library keeps for itself. SIGWINCH is followed by the session.
 const OWN: [i32; 17] = [4, 5, 6, 7, 8, SIGKILL, 11, 13, 17, 19, 20, 21, 22, 28, 31, 32, 33];
 
 /// Signals that are the container's while this program waits for it.
@@ -56,8 +56,8 @@ fn is_end(number: i32) -> bool {
     matches!(number, SIGINT | SIGQUIT | SIGTERM)
 }
 
-/// Stays with a container until it ended or the user left. Signals are forwarded; the second one that asks for the end ends
-/// it by force, for the first process of a PID namespace ignores whatever it does not handle.
+/// Stays with a container until it ended or the user left. Signals are forwarded; the second one that asks for the end
+/// ends it by force, for the first process of a PID namespace ignores whatever it does not handle.
 pub(super) async fn stay(
     client: &mut Client,
     id: &str,

@@ -74,7 +74,8 @@ impl Messages {
     pub(super) fn container(self, args: &Args, name: &str, image: String) -> v1::ContainerConfig {
         let published: Vec<String> = args.publish.iter().map(ToString::to_string).collect();
         let ports = (!published.is_empty()).then(|| (PORTS.to_owned(), published.join(", ")));
-        // Its end is the daemon's to see: this program may be gone by then. A pod with other containers keeps its ports.
+        // Its end is the daemon's to see: this program may be gone by then. A pod with other containers keeps its
+        // ports.
         let ended = match (args.rm, &args.pod) {
             (true, _) => Some(annotation::REMOVE_ENDED),
             (false, None) => Some(annotation::RELEASE_ENDED),
@@ -106,8 +107,8 @@ impl Messages {
     }
 }
 
-/// Program and arguments in the terms of the CRI: a program takes the place of the image's entrypoint and command; without
-/// one the arguments take the place of its command.
+/// Program and arguments in the terms of the CRI: a program takes the place of the image's entrypoint and command;
+/// without one the arguments take the place of its command.
 fn program(args: &Args) -> (Vec<String>, Vec<String>) {
     match (args.entrypoint.as_deref(), args.command()) {
         (None, words) => (Vec::new(), words.to_vec()),

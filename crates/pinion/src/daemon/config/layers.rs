@@ -88,7 +88,7 @@ impl Layers {
         let mut layers = Self::new()?;
         let main = file.unwrap_or(Path::new(DEFAULT_FILE));
         layers.read(main, file.is_none());
-        for path in drop_ins(&folder_of(file))? {
+        for path in drop_ins(&directory_of(file))? {
             // One that is removed just now is not there.
             layers.read(&path, true);
         }
@@ -168,22 +168,23 @@ fn text_of(path: &Path) -> io::Result<String> {
 }
 
 /// Where drop-ins of a file are: `/etc/pinion/config.d`, or `<FILE>.d` for one that was named.
-pub(crate) fn folder_of(file: Option<&Path>) -> PathBuf {
+pub(crate) fn directory_of(file: Option<&Path>) -> PathBuf {
     match file {
         None => Path::new(DEFAULT_FILE).with_extension("d"),
         Some(file) => {
-            let mut folder = file.as_os_str().to_owned();
-            folder.push(".d");
-            folder.into()
+            let mut directory = file.as_os_str().to_owned();
+            directory.push(".d");
+            directory.into()
         }
     }
 }
 
-/// Files of a folder whose names end in `.toml` and begin with no dot, by name. No folder: none.
-fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
-    let wrong =
-        |error: &dyn fmt::Display| ConfigError(format!("read configuration folder {}: {error}", folder.display()));
-    let entries = match fs::read_dir(folder) {
+/// Files of a directory whose names end in `.toml` and begin with no dot, by name. No directory: none.
+fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let wrong = |error: &dyn fmt::Display| {
+        ConfigError(format!("read configuration directory {}: {error}", directory.display()))
+    };
+    let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(wrong(&error)),
@@ -192,7 +193,7 @@ fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     for entry in entries {
         let name = entry.map_err(|error| wrong(&error))?.file_name();
         if name.as_bytes().ends_with(b".toml") && !name.as_bytes().starts_with(b".") {
-            paths.push(folder.join(name));
+            paths.push(directory.join(name));
         }
     }
     if paths.len() > FILES_MAX {

@@ -1,7 +1,8 @@
 //! The daemon's configuration: one TOML file and its drop-ins, merged key by key, then checked as a whole.
 //!
 //! ```text
-//! default.toml (embedded) ◀─ config.toml ◀─ config.d/*.toml by name      layers.rs   each value knows its file and line
+//! default.toml (embedded) ◀─ config.toml ◀─ config.d/*.toml by name      layers.rs   each value knows its file and
+//! line
 //!                                  │
 //!                                  ▼
 //!                     typed values, or what is wrong with each           reader.rs, value.rs
@@ -10,7 +11,8 @@
 //!                     what keys say together                             whole.rs
 //! ```
 //!
-//! All that is wrong is told at once, each with file, line and key: `/etc/pinion/config.d/10-net.toml:3: network.subnet: …`.
+//! All that is wrong is told at once, each with file, line and key: `/etc/pinion/config.d/10-net.toml:3:
+//! network.subnet: …`.
 
 mod layers;
 mod reader;
@@ -27,7 +29,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use layers::{Layers, folder_of};
+pub(crate) use layers::{Layers, directory_of};
 use reader::Reader;
 
 /// The embedded defaults, with a comment on every key: what `pinion config default` prints.
@@ -131,7 +133,7 @@ pub(crate) struct Tracing {
 /// `[cdi]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cdi {
-    /// Folders of CDI specifications; a later one goes before an earlier one.
+    /// Directories of CDI specifications; a later one goes before an earlier one.
     pub(crate) dirs: Vec<PathBuf>,
 }
 

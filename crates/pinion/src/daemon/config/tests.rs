@@ -115,7 +115,7 @@ fn all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
 
 #[test]
 fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let main = dir.path().join("c.toml");
     let drop_in = |name: &str, text: &str| {
         std::fs::create_dir_all(dir.path().join("c.toml.d")).expect("made");
@@ -141,13 +141,13 @@ fn drop_ins_change_key_by_key_and_are_named_where_they_are_wrong() {
 
 #[test]
 fn a_file_that_cannot_be_read_hides_no_other() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let folder = dir.path().join("c.toml.d");
-    std::fs::create_dir_all(folder.join("30.toml")).expect("made");
+    let dir = tempfile::tempdir().expect("a directory");
+    let directory = dir.path().join("c.toml.d");
+    std::fs::create_dir_all(directory.join("30.toml")).expect("made");
     for (name, text) in
         [("10.toml", &b"x = [\n"[..]), ("20.toml", b"[log\n"), ("40.toml", b"\xff"), ("50.toml", b"sokcet = \"/x\"")]
     {
-        std::fs::write(folder.join(name), text).expect("written");
+        std::fs::write(directory.join(name), text).expect("written");
     }
     let error = Config::load(Some(&dir.path().join("c.toml"))).expect_err("refused").to_string();
     let starts: Vec<String> = ["c.toml: cannot be read: No such file", "c.toml.d/10.toml:1: ", "c.toml.d/20.toml:1: "]

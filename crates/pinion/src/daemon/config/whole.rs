@@ -6,13 +6,14 @@ use super::{Config, reader::Reader, value::network};
 
 /// Notes every contradiction.
 pub(super) fn check(config: &Config, from: &mut Reader) {
-    folders(config, from);
+    directories(config, from);
     addresses(config, from);
     subnets(config, from);
 }
 
-/// State is cleared at boot and its folder may become a mount of its own: nothing else may live in it, nor it in them.
-fn folders(config: &Config, from: &mut Reader) {
+/// State is cleared at boot and its directory may become a mount of its own: nothing else may live in it, nor it in
+/// them.
+fn directories(config: &Config, from: &mut Reader) {
     let within = |one: &Path, other: &Path| one.starts_with(other) || other.starts_with(one);
     if within(&config.state_dir, &config.data_dir) {
         let why = format!(

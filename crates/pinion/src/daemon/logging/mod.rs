@@ -5,10 +5,11 @@
 //! span  ─▶ otlp (off unless configured) ─▶ the collector
 //! ```
 //!
-//! Every line that is written within a request has that request's fields (`rpc`, `trace`, and what it is about: `sandbox`,
-//! `pod`, `namespace`, `container`, `name`, `image`), so all lines of one request are found by its trace. A failed request
-//! gets one line, with `code` and `ms`. Nothing that a client, an image or a registry says can break a line or colour a
-//! terminal, and nothing long is written whole. No request waits for the reader of standard error: see [`queue`].
+//! Every line that is written within a request has that request's fields (`rpc`, `trace`, and what it is about:
+//! `sandbox`, `pod`, `namespace`, `container`, `name`, `image`), so all lines of one request are found by its trace. A
+//! failed request gets one line, with `code` and `ms`. Nothing that a client, an image or a registry says can break a
+//! line or colour a terminal, and nothing long is written whole. No request waits for the reader of standard error: see
+//! [`queue`].
 
 mod journal;
 mod line;
@@ -38,8 +39,8 @@ use line::{Line, Style};
 use lines::Lines;
 use queue::Queue;
 
-/// Crates of ours: a bare level is meant for them, and their spans are traced. Those below (HTTP/2 frames, netlink) say more
-/// than anyone reads.
+/// Crates of ours: a bare level is meant for them, and their spans are traced. Those below (HTTP/2 frames, netlink) say
+/// more than anyone reads.
 const OURS: &[&str] =
     &["pinion", "cri", "streaming", "pod", "image", "network", "netns", "cgroup", "seccomp", "cdi", "otlp"];
 
@@ -112,8 +113,8 @@ impl Control {
         self.traces.flush(LAST_SPANS).await;
     }
 
-    /// Waits a moment for standard error to take what was logged. To be called before the process ends or executes another
-    /// program.
+    /// Waits a moment for standard error to take what was logged. To be called before the process ends or executes
+    /// another program.
     pub(crate) fn finish(&self) {
         self.queue.flush(LAST_LINES);
     }
@@ -160,7 +161,8 @@ fn report_panics(style: Arc<Style>, queue: Queue) {
         let name = Value::from(thread.name().unwrap_or("unnamed"));
         queue.push(of_the_log(&style, Level::ERROR, &panic.to_string(), vec![("thread", &name)]));
         queue.flush(PANIC_LINES);
-        // Nothing goes on without the main thread, and its unwinding may wait forever: for threads of a runtime that was not made.
+        // Nothing goes on without the main thread, and its unwinding may wait forever: for threads of a runtime that
+        // was not made.
         let is_fatal =
             thread.name() == Some("main") || panic.location().is_some_and(|at| at.file().ends_with(IO_DRIVER));
         if is_fatal {

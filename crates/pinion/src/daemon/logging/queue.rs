@@ -45,8 +45,8 @@ enum Entry {
 struct Waiting {
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// Lines dropped and not reported yet. While there are any, lines are dropped until half of the queue is free, so that
-    /// a slow reader does not get a report with every line.
+    /// Lines dropped and not reported yet. While there are any, lines are dropped until half of the queue is free, so
+    /// that a slow reader does not get a report with every line.
     dropped: u64,
     /// A line is being written.
     writing: bool,

@@ -108,7 +108,7 @@ metrics! {
     COLLECTED = Counter "pinion_image_layers_collected" []
         "Layers that no image needed any more and that were taken away.";
     TRASH = Gauge "pinion_image_trash" []
-        "Folders that were taken away and are not deleted yet.";
+        "Directories that were taken away and are not deleted yet.";
 
     SESSIONS = Gauge "pinion_streaming_sessions" ["kind"]
         "Clients that are connected to the streaming server: exec, attach or port_forward.";

@@ -1,8 +1,8 @@
 //! What Prometheus reads: `GET /metrics`, and `/healthz` for whoever asks whether the daemon works.
 //!
-//! Nothing is collected between scrapes: the parts count in atomics of their own ([`telemetry`]), and a scrape reads them
-//! all. No metric has a label whose values come from images, pods or clients, so a page has some hundred lines whatever
-//! the node runs; who wants figures per container asks the kubelet, which has them from the CRI.
+//! Nothing is collected between scrapes: the parts count in atomics of their own ([`telemetry`]), and a scrape reads
+//! them all. No metric has a label whose values come from images, pods or clients, so a page has some hundred lines
+//! whatever the node runs; who wants figures per container asks the kubelet, which has them from the CRI.
 
 mod catalogue;
 mod process;

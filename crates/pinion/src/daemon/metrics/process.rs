@@ -18,12 +18,12 @@ pub(super) struct Process {
 impl Process {
     /// `None` once it is gone.
     pub(super) fn read(pid: u32) -> Option<Self> {
-        let folder = PathBuf::from(format!("/proc/{pid}"));
-        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        let directory = PathBuf::from(format!("/proc/{pid}"));
+        let stat = fs::read_to_string(directory.join("stat")).ok()?;
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         let page = rustix::param::page_size() as u64;
         let mut process = parse(&stat, ticks, page)?;
-        process.open_fds = fs::read_dir(folder.join("fd")).map_or(0, |entries| entries.count() as u64);
+        process.open_fds = fs::read_dir(directory.join("fd")).map_or(0, |entries| entries.count() as u64);
         process.started += boot_time().unwrap_or(0.0);
         Some(process)
     }

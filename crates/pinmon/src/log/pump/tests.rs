@@ -12,7 +12,7 @@ use crate::log::{journal::Phase, recover::recover};
 
 /// A FIFO with a container's end and the monitor's, a log, and a pump.
 struct Bench {
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     container: File,
     monitor: File,
     log: PathBuf,
@@ -22,28 +22,28 @@ struct Bench {
     held: Held,
 }
 
-fn journal(folder: &Path) -> Journal {
+fn journal(directory: &Path) -> Journal {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .open(folder.join("journal"))
+        .open(directory.join("journal"))
         .expect("open");
     Journal::map(file.into()).expect("map")
 }
 
 impl Bench {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("tempdir");
-        let (fifo, log) = (folder.path().join("stdout"), folder.path().join("0.log"));
+        let directory = tempfile::tempdir().expect("tempdir");
+        let (fifo, log) = (directory.path().join("stdout"), directory.path().join("0.log"));
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).expect("mkfifo");
         let monitor = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).expect("open");
         let container = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
         let sink = Sink::new(Some(open_log(&log).into()), Default::default());
-        let pump = Pump::new(journal(folder.path())).expect("pump");
+        let pump = Pump::new(journal(directory.path())).expect("pump");
         let held = Held::new().expect("shared words");
-        Self { container, monitor, log, sink, taps: Taps::default(), pump, held, _folder: folder }
+        Self { container, monitor, log, sink, taps: Taps::default(), pump, held, _directory: directory }
     }
 
     fn pass(&mut self) -> Pass {

@@ -8,8 +8,8 @@ fn piece(data: &[u8]) -> [Piece; 1] {
 
 #[test]
 fn what_cannot_be_written_is_counted_and_told_once_it_can() {
-    let folder = tempfile::tempdir().expect("tempdir");
-    let path = folder.path().join("0.log");
+    let directory = tempfile::tempdir().expect("tempdir");
+    let path = directory.path().join("0.log");
     let full = OpenOptions::new().write(true).open("/dev/full").expect("open /dev/full");
     let mut sink = Sink::new(Some(full.into()), Loss::default());
     for _ in 0..3 {
@@ -33,8 +33,8 @@ fn what_cannot_be_written_is_counted_and_told_once_it_can() {
 
 #[test]
 fn a_log_is_cut_back_only_if_it_is_the_same_file_and_longer() {
-    let folder = tempfile::tempdir().expect("tempdir");
-    let path = folder.path().join("0.log");
+    let directory = tempfile::tempdir().expect("tempdir");
+    let path = directory.path().join("0.log");
     fs::write(&path, "0123456789").expect("write");
     let sink = Sink::new(Some(OpenOptions::new().append(true).open(&path).expect("open").into()), Loss::default());
     let at = sink.position().expect("a regular file");

@@ -1,5 +1,5 @@
-//! A group's use of resources in the words of runc's `types.Stats`, which containerd, Docker and cAdvisor read. v2's figures
-//! are told by v1's names, as runc does.
+//! A group's use of resources in the words of runc's `types.Stats`, which containerd, Docker and cAdvisor read. v2's
+//! figures are told by v1's names, as runc does.
 
 use cgroup::Group;
 use serde_json::{Map, Value, json};
@@ -141,8 +141,8 @@ fn entry(group: &Group, files: [&str; 4]) -> Value {
 /// Of each size that the machine has.
 fn hugetlb(group: &Group) -> Value {
     let mut sizes = Map::new();
-    for folder in std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
-        let name = folder.file_name();
+    for directory in std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
+        let name = directory.file_name();
         let kib =
             name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok());
         let Some(kib) = kib else { continue };

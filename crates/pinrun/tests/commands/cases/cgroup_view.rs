@@ -8,7 +8,8 @@ use crate::bundle::{Bundle, ID, Outcome};
 
 pub(crate) const CASES: &[super::Case] = crate::cases!(the_v2_tree_where_the_host_shows_it);
 
-/// Puts the v2 tree on `/sys/fs/cgroup`, in a mount namespace of its own, and becomes pinrun; the kernel may have v1 trees.
+/// Puts the v2 tree on `/sys/fs/cgroup`, in a mount namespace of its own, and becomes pinrun; the kernel may have v1
+/// trees.
 const UNIFIED: &str = r#"umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$0" "$@""#;
 
 fn the_v2_tree_where_the_host_shows_it() {

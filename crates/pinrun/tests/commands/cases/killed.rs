@@ -75,7 +75,7 @@ fn start_at_any_moment() {
 fn what_is_left_is_taken_over() {
     let bundle = Bundle::new(&["true"]);
     let leave = || {
-        fs::create_dir_all(bundle.root().join(ID)).expect("a folder");
+        fs::create_dir_all(bundle.root().join(ID)).expect("a directory");
         std::os::unix::fs::symlink(bundle.group.as_str(), bundle.root().join(ID).join("group")).expect("a note");
         fs::write(bundle.root().join(ID).join(".state.json"), "{\"vers").expect("half a state");
         Group::create(&Hierarchies::open().expect("trees"), &bundle.group, &Limits::default()).expect("a group");

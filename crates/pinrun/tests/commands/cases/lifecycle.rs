@@ -134,7 +134,7 @@ fn a_broken_state_hides_nobody() {
     let bundle = Bundle::new(&["sleep", "1000"]);
     bundle.pinrun(&["run", "-d", ID]).ok();
     for (id, text) in [("cut", "{\"version\":"), ("other", "{\"version\":99}"), ("empty", "")] {
-        fs::create_dir(bundle.root().join(id)).expect("a folder");
+        fs::create_dir(bundle.root().join(id)).expect("a directory");
         fs::write(bundle.root().join(id).join("state.json"), text).expect("a state");
     }
     let listed = bundle.pinrun(&["list", "-f", "json"]);

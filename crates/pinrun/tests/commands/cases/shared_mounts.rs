@@ -71,7 +71,7 @@ fn what_others_mount_there_stays() {
     bundle.pinrun(&["delete", "-f", ID]).ok();
     let root = bundle.path("rootfs");
     mount("tmpfs", &root, "tmpfs", MountFlags::empty(), None).expect("mount");
-    fs::create_dir(bundle.root().join(ID)).expect("a folder");
+    fs::create_dir(bundle.root().join(ID)).expect("a directory");
     std::os::unix::fs::symlink(note, bundle.root().join(ID).join("root")).expect("a note");
     bundle.pinrun(&["delete", "-f", ID]).ok();
     assert_eq!(bundle.mounts(), 1, "it is not ours");

@@ -54,7 +54,7 @@ fn a_spec_is_written_once() {
 
 fn an_ordinary_users_spec_maps_them() {
     let bundle = Bundle::new(&["true"]);
-    fs::create_dir(bundle.path("other")).expect("a folder");
+    fs::create_dir(bundle.path("other")).expect("a directory");
     bundle.pinrun(&["spec", "--rootless", "--bundle", "other"]).ok();
     let text = fs::read_to_string(bundle.path("other/config.json")).expect("config.json");
     let spec: Value = serde_json::from_str(&text).expect("JSON");
@@ -65,8 +65,9 @@ fn an_ordinary_users_spec_maps_them() {
 fn a_missing_criu_is_named() {
     let bundle = Bundle::new(&["sleep", "1000"]);
     bundle.pinrun(&["run", "-d", ID]).ok();
-    let found =
-        ["/usr/sbin", "/usr/local/sbin"].iter().any(|folder| fs::exists(format!("{folder}/criu")).expect("a look"));
+    let found = ["/usr/sbin", "/usr/local/sbin"]
+        .iter()
+        .any(|directory| fs::exists(format!("{directory}/criu")).expect("a look"));
     let outcome =
         bundle.command(&["checkpoint", "--leave-running", ID]).env("PATH", "/nowhere").output().expect("pinrun");
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();

@@ -1,6 +1,6 @@
-//! One attempt at a checkpoint. Its blocking work cannot be interrupted: on a file system that hangs it outlives the request,
-//! and resumes while the next attempt is under way. So each attempt has files of its own, and writes nothing once it is given
-//! up.
+//! One attempt at a checkpoint. Its blocking work cannot be interrupted: on a file system that hangs it outlives the
+//! request, and resumes while the next attempt is under way. So each attempt has files of its own, and writes nothing
+//! once it is given up.
 
 use std::{
     fs,
@@ -52,8 +52,8 @@ impl Attempt {
         }
     }
 
-    /// Removes the files of earlier attempts: of those that hung, and of a daemon that was killed. One attempt at a time
-    /// that is not given up.
+    /// Removes the files of earlier attempts: of those that hung, and of a daemon that was killed. One attempt at a
+    /// time that is not given up.
     pub(super) fn remove_others(&self) -> Result<(), Error> {
         self.check().map_err(failed("remove earlier attempts"))?;
         let entries = self.directory.parent().map(fs::read_dir);

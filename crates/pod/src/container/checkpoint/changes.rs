@@ -1,8 +1,9 @@
 //! What a container changed in its root: `rootfs-diff.tar` and `deleted.files`, out of its writable layer.
 //!
-//! The container runs on and changes the layer while it is read: what was a directory is a symbolic link by the time that it
-//! is opened. So every path is resolved by openat2(2) beneath the layer, without symbolic links and other mounts, and every
-//! file is looked at and read by one descriptor. A file is as long in the archive as it was when it was opened.
+//! The container runs on and changes the layer while it is read: what was a directory is a symbolic link by the time
+//! that it is opened. So every path is resolved by openat2(2) beneath the layer, without symbolic links and other
+//! mounts, and every file is looked at and read by one descriptor. A file is as long in the archive as it was when it
+//! was opened.
 
 use std::{
     collections::HashMap,

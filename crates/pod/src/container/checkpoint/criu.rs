@@ -34,8 +34,8 @@ pub(super) struct Dump<'a> {
 }
 
 pub(super) fn find() -> Result<PathBuf, Error> {
-    let folders = PATH.split(':').map(Path::new);
-    let mut programs = folders.map(|folder| folder.join("criu"));
+    let directories = PATH.split(':').map(Path::new);
+    let mut programs = directories.map(|directory| directory.join("criu"));
     programs
         .find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
         .ok_or_else(|| Error::state(format!("criu is not in {PATH}; install the package criu")))

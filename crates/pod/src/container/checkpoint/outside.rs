@@ -58,8 +58,8 @@ fn files(pid: u32) -> Result<Vec<String>, Error> {
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(failed("read its mounts"))?;
     let inside: HashSet<&str> = table.lines().filter_map(|line| line.split(' ').next()).collect();
     let mut externals: Vec<String> = Vec::new();
-    let folder = format!("/proc/{pid}/fd");
-    for entry in fs::read_dir(&folder).map_err(failed(format_args!("list {folder}")))?.flatten().take(FILES_MAX) {
+    let directory = format!("/proc/{pid}/fd");
+    for entry in fs::read_dir(&directory).map_err(failed(format_args!("list {directory}")))?.flatten().take(FILES_MAX) {
         let path = entry.path();
         // The link's text only: what it leads to may be a file that never answers.
         let on_disk = fs::read_link(&path).is_ok_and(|target| target.is_absolute());
@@ -77,17 +77,18 @@ fn files(pid: u32) -> Result<Vec<String>, Error> {
     Ok(externals)
 }
 
-/// Before Linux 5.14 fdinfo has no inode number: what the kernel knows of the file, without a question to its file system.
+/// Before Linux 5.14 fdinfo has no inode number: what the kernel knows of the file, without a question to its file
+/// system.
 fn cached_inode(path: &Path) -> Option<u64> {
     let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some(about.stx_ino)
 }
 
-/// The folder by which CRIU stops everything in a group at once; without one it stops process by process.
+/// The directory by which CRIU stops everything in a group at once; without one it stops process by process.
 pub(super) fn freezer(group: &str) -> Option<PathBuf> {
     let below = |tree: &str| Path::new(tree).join(group.trim_start_matches('/'));
     let v2 = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(below);
     let v1 = below("/sys/fs/cgroup/freezer");
-    let v2 = v2.into_iter().find(|folder| folder.join("cgroup.freeze").exists());
+    let v2 = v2.into_iter().find(|directory| directory.join("cgroup.freeze").exists());
     v2.or_else(|| v1.join("freezer.state").exists().then_some(v1))
 }

@@ -62,8 +62,8 @@ fn files_are_read_within_the_root_and_only_if_they_are_files() {
     assert!(Accounts::read(open()).expect("outside").passwd.is_empty());
     fs::write(root.path().join("etc/hostname"), "in:x:1:1::/:\n").expect("file");
     assert_eq!(Accounts::read(open()).expect("inside").passwd, "in:x:1:1::/:\n");
-    fs::create_dir(etc.join("group")).expect("folder");
-    assert_eq!(Accounts::read(open()).expect_err("a folder").kind, ErrorKind::InvalidArgument);
+    fs::create_dir(etc.join("group")).expect("directory");
+    assert_eq!(Accounts::read(open()).expect_err("a directory").kind, ErrorKind::InvalidArgument);
     fs::remove_dir(etc.join("group")).expect("remove");
     let long = fs::File::create(etc.join("group")).expect("file");
     long.set_len(LONGEST as u64 + 1).expect("long");

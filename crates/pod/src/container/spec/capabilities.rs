@@ -4,8 +4,8 @@ use oci::{CAPABILITIES, Capabilities, DEFAULT_CAPABILITIES};
 
 use crate::{Error, Security};
 
-/// `ALL` comes before single names, whichever list has it; of two lists that name the same, the one that drops it counts.
-/// An ambient capability is added to all sets (the CRI's `Capability`).
+/// `ALL` comes before single names, whichever list has it; of two lists that name the same, the one that drops it
+/// counts. An ambient capability is added to all sets (the CRI's `Capability`).
 pub(super) fn granted(security: &Security) -> Result<Vec<String>, Error> {
     if security.privileged {
         return Ok(CAPABILITIES.map(str::to_owned).to_vec());

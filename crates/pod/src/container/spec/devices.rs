@@ -25,7 +25,7 @@ const DEFAULT: [(&str, Option<i64>, Option<i64>); 8] = [
 ];
 /// What a container makes for itself, or other engines do not pass on.
 const LEFT_OUT: [&str; 8] = ["ptmx", "pts", "shm", "fd", "mqueue", "console", ".lxc", "lost+found"];
-/// Folders in `/dev` are no deeper, and hold no more.
+/// Directories in `/dev` are no deeper, and hold no more.
 const DEPTH: usize = 8;
 const MOST: usize = 65536;
 
@@ -150,15 +150,15 @@ fn mapped(mapping: &DeviceMapping) -> Result<Vec<Device>, Error> {
     }
     if devices.is_empty() {
         return Err(Error::invalid(format!(
-            "device {}: it is neither a device nor a folder of devices",
+            "device {}: it is neither a device nor a directory of devices",
             host.display()
         )));
     }
     Ok(devices)
 }
 
-fn walk(folder: &Path, inside: &str, depth: usize, found: &mut Vec<Device>) -> Result<(), Error> {
-    let entries = fs::read_dir(folder).map_err(failed(format_args!("read {}", folder.display())))?;
+fn walk(directory: &Path, inside: &str, depth: usize, found: &mut Vec<Device>) -> Result<(), Error> {
+    let entries = fs::read_dir(directory).map_err(failed(format_args!("read {}", directory.display())))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| depth > 0 || !LEFT_OUT.contains(name)) else { continue };

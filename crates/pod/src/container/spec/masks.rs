@@ -15,8 +15,8 @@ const PROCESSORS: &str = "/sys/devices/system/cpu";
 /// Counts throttling, by which a container can observe the load of its neighbours.
 const THROTTLE: &str = "thermal_throttle";
 
-/// The request's list, else the default one; with either, the thermal counters of the processors that are there. An empty
-/// list (`procMount: Unmasked`) stays empty.
+/// The request's list, else the default one; with either, the thermal counters of the processors that are there. An
+/// empty list (`procMount: Unmasked`) stays empty.
 pub(super) fn masked(security: &Security) -> Vec<String> {
     let mut paths = choose(security, &security.masked_paths, &DEFAULT_MASKED_PATHS);
     if !paths.is_empty() {

@@ -17,7 +17,7 @@ pub(crate) struct Mounts {
 /// Where mounts that are descriptors come from. Called only for what is not covered by a volume.
 pub(crate) struct Sources<'a> {
     pub(crate) shm: &'a dyn Fn() -> Result<OwnedFd, Error>,
-    /// File in the sandbox's folder by its name there.
+    /// File in the sandbox's directory by its name there.
     pub(crate) file: &'a dyn Fn(&str) -> Result<OwnedFd, Error>,
     pub(crate) volume: &'a dyn Fn(&crate::Volume) -> Result<OwnedFd, Error>,
 }

@@ -117,8 +117,8 @@ impl PipeReader {
         .await;
     }
 
-    /// Resolves when all is read that was in the pipe at the time of the call; what is written afterwards is followed for
-    /// `most` bytes.
+    /// Resolves when all is read that was in the pipe at the time of the call; what is written afterwards is followed
+    /// for `most` bytes.
     pub(crate) async fn drained(&self, most: usize) {
         let before = self.0.lock().total;
         poll_fn(|context| {

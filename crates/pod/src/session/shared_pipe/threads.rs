@@ -1,8 +1,8 @@
 //! Threads that wait for pipes and do the calls that may block.
 //!
-//! All wait for one epoll instance, which never blocks on a pipe's mutex. A thread that has an event handles it itself, after it
-//! made sure that another thread waits: a call that does not return costs one thread. No worker of the async runtime and none of
-//! its threads for blocking work is involved.
+//! All wait for one epoll instance, which never blocks on a pipe's mutex. A thread that has an event handles it itself,
+//! after it made sure that another thread waits: a call that does not return costs one thread. No worker of the async
+//! runtime and none of its threads for blocking work is involved.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,8 +27,8 @@ use super::BLOCKED;
 
 /// Threads that wait although there is nothing to do.
 const SPARE: usize = 8;
-/// With all of these blocked no shared pipe is read, written or closed until one returns. Each container is refused further
-/// commands long before.
+/// With all of these blocked no shared pipe is read, written or closed until one returns. Each container is refused
+/// further commands long before.
 const THREADS_MAX: usize = 1024;
 const STACK: usize = 128 << 10;
 /// The event that reports jobs.
@@ -173,7 +173,8 @@ impl Threads {
     }
 
     fn wake_for_job(&self) {
-        // A job that no thread notices would be taken for one that blocks. The counter is never 0: to watch it again is an event, too.
+        // A job that no thread notices would be taken for one that blocks. The counter is never 0: to watch it again is
+        // an event, too.
         let written = || rustix::io::write(&self.jobs, &1u64.to_ne_bytes()).is_ok();
         let watched = || {
             let event = EventData::new_u64(JOBS);

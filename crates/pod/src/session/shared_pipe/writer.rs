@@ -18,8 +18,8 @@ use super::{
 /// Most bytes that are taken before they are in the pipe.
 const PIECE: usize = 64 << 10;
 
-/// The write end of a pipe. A write is done when it is flushed. Dropping it closes it, on another thread, after what was taken is
-/// written, as far as there is room.
+/// The write end of a pipe. A write is done when it is flushed. Dropping it closes it, on another thread, after what
+/// was taken is written, as far as there is room.
 pub(crate) struct PipeWriter(Arc<Writing>);
 
 struct Writing {

@@ -1,12 +1,12 @@
 use super::*;
 
 fn records() -> (tempfile::TempDir, Records) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     for part in ["sandbox", "container", "broken"] {
-        fs::create_dir(folder.path().join(part)).expect("a part");
+        fs::create_dir(directory.path().join(part)).expect("a part");
     }
-    let records = Records::new(folder.path());
-    (folder, records)
+    let records = Records::new(directory.path());
+    (directory, records)
 }
 
 fn id(letter: &str) -> String {
@@ -15,7 +15,7 @@ fn id(letter: &str) -> String {
 
 #[test]
 fn what_was_written_is_read() {
-    let (_folder, records) = records();
+    let (_directory, records) = records();
     let (a, b) = (id("a"), id("b"));
     records.create(Kind::Sandbox, &a, &"meta").expect("create");
     records.create(Kind::Sandbox, &b, &"meta").expect("create");
@@ -32,22 +32,22 @@ fn what_was_written_is_read() {
 
 #[test]
 fn what_cannot_be_read_is_told_and_what_is_no_record_put_aside() {
-    let (folder, records) = records();
+    let (directory, records) = records();
     for letter in ["a", "b", "c", "d"] {
         records.create(Kind::Container, &id(letter), &"meta").expect("create");
     }
-    let file = |letter: &str, name: &str| folder.path().join("container").join(id(letter)).join(name);
+    let file = |letter: &str, name: &str| directory.path().join("container").join(id(letter)).join(name);
     fs::write(file("b", STATUS), "{\"version\":1,").expect("damage");
     fs::write(file("c", METADATA), "{\"version\":0,\"value\":\"\"}").expect("damage");
     fs::rename(file("d", METADATA), file("d", STATUS)).expect("damage");
-    fs::create_dir(folder.path().join("container").join(id("e"))).expect("a folder without metadata");
-    fs::create_dir(folder.path().join("container/strange")).expect("no record");
+    fs::create_dir(directory.path().join("container").join(id("e"))).expect("a directory without metadata");
+    fs::create_dir(directory.path().join("container/strange")).expect("no record");
     let mut loaded = records.load::<String, u32>(Kind::Container).expect("load");
     loaded.sort_by_key(|one| one.id.clone());
     let readable: Vec<_> = loaded.iter().map(|one| (one.metadata.is_ok(), one.status.is_ok())).collect();
     assert_eq!(readable, [(true, true), (true, false), (false, true), (false, false)]);
     let words = loaded[2].metadata.as_ref().expect_err("old").message.clone();
     assert!(words.contains("format Some(0)"), "{words}");
-    let left = |part: &str| fs::read_dir(folder.path().join(part)).expect("read").count();
+    let left = |part: &str| fs::read_dir(directory.path().join(part)).expect("read").count();
     assert_eq!((left("container"), left("broken")), (4, 1));
 }

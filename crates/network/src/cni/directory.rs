@@ -1,4 +1,4 @@
-//! The folder of CNI configurations: the first file by name is the network.
+//! The directory of CNI configurations: the first file by name is the network.
 
 use std::{
     fs, io,
@@ -16,9 +16,9 @@ const LONGEST: u64 = 1 << 20;
 /// A time stamp as young as this may be that of a change yet to come: file systems' clocks tick coarsely.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The folder and what was read of it. Whether it changed is asked by two calls of stat.
+/// The directory and what was read of it. Whether it changed is asked by two calls of stat.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Directory {
     path: PathBuf,
     read: Mutex<Option<Read>>,
 }
@@ -31,7 +31,7 @@ struct Read {
     chain: Result<Option<Arc<Chain>>, (String, String)>,
 }
 
-/// Device, inode, size and modification time of the folder and of the file.
+/// Device, inode, size and modification time of the directory and of the file.
 type Stamp = [Option<(u64, u64, u64, SystemTime)>; 2];
 
 fn stamp(path: &Path) -> Option<(u64, u64, u64, SystemTime)> {
@@ -39,12 +39,12 @@ fn stamp(path: &Path) -> Option<(u64, u64, u64, SystemTime)> {
     Some((data.dev(), data.ino(), data.size(), data.modified().ok()?))
 }
 
-impl Folder {
+impl Directory {
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), read: Mutex::new(None) }
     }
 
-    /// The network of the folder, or none when it has no configuration. Read again when something changed.
+    /// The network of the directory, or none when it has no configuration. Read again when something changed.
     pub(crate) fn chain(&self) -> Result<Option<Arc<Chain>>, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if !read.as_ref().is_some_and(|read| read.trusted && read.stamp == self.stamp(read.file.as_deref())) {
@@ -66,7 +66,7 @@ impl Folder {
                 let chain = parse(&file).map(|chain| Some(Arc::new(chain)));
                 (Some(file), chain)
             }
-            Err(e) => (None, Err((format!("CNI folder {}", self.path.display()), e.to_string()))),
+            Err(e) => (None, Err((format!("CNI directory {}", self.path.display()), e.to_string()))),
         };
         let stamp = self.stamp(file.as_deref());
         let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age > TICK);
@@ -109,34 +109,34 @@ mod tests {
 
     const GOOD: &str = r#"{"cniVersion": "1.0.0", "name": "NAME", "plugins": [{"type": "x"}]}"#;
 
-    fn name(folder: &Folder) -> String {
-        folder.chain().unwrap().map(|chain| chain.name.clone()).unwrap_or_default()
+    fn name(directory: &Directory) -> String {
+        directory.chain().unwrap().map(|chain| chain.name.clone()).unwrap_or_default()
     }
 
     #[test]
     fn the_first_by_name_and_every_change_of_it() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(&dir.path().join("net.d"));
-        assert_eq!(name(&folder), "");
+        let directory = Directory::new(&dir.path().join("net.d"));
+        assert_eq!(name(&directory), "");
         fs::create_dir(dir.path().join("net.d")).unwrap();
         let write = |file: &str, text: &str| fs::write(dir.path().join("net.d").join(file), text).unwrap();
         write("README.md", "no configuration");
-        assert_eq!(name(&folder), "");
+        assert_eq!(name(&directory), "");
         write("20.conflist", &GOOD.replace("NAME", "second"));
-        assert_eq!(name(&folder), "second");
+        assert_eq!(name(&directory), "second");
         write("10.conflist", &GOOD.replace("NAME", "first"));
-        assert_eq!(name(&folder), "first");
+        assert_eq!(name(&directory), "first");
         write("10.conflist", &GOOD.replace("NAME", "other"));
-        assert_eq!(name(&folder), "other");
+        assert_eq!(name(&directory), "other");
         fs::remove_file(dir.path().join("net.d/10.conflist")).unwrap();
-        assert_eq!(name(&folder), "second");
+        assert_eq!(name(&directory), "second");
     }
 
     #[test]
     fn what_is_no_json_is_told_with_file_and_line() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("10-x.conflist"), "{\n \"name\": \"n\",\n oops\n}").unwrap();
-        let error = Folder::new(dir.path()).chain().unwrap_err().to_string();
+        let error = Directory::new(dir.path()).chain().unwrap_err().to_string();
         assert!(error.contains("10-x.conflist: not JSON:") && error.contains("line 3"), "{error}");
     }
 }

@@ -26,24 +26,24 @@ const GROUP: &str = "group";
 /// How often, and how long after one another, a lock is tried that its holder is about to lose.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
-/// How often another call may remove the folder in between.
+/// How often another call may remove the directory in between.
 const RACES_MAX: usize = 16;
 /// Largest state.json or filter that is read.
 const FILE_MAX: u64 = 16 << 20;
 
 /// `<root>/<id>` of a container.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Directory {
     root: OwnedFd,
     dir: OwnedFd,
     id: String,
 }
 
-impl Folder {
+impl Directory {
     /// Makes it for a new container, and locks it; an existing one is an error, unless a killed call left it.
     pub(crate) fn create(root: &Path, id: &str) -> Result<Self, Failure> {
         check_id(id)?;
-        let what = || format!("create the state folder of container {id}");
+        let what = || format!("create the state directory of container {id}");
         let mut root = open_root(root, true).map_err(|error| Failure::io(what(), error))?;
         for _ in 0..RACES_MAX {
             let made = match mkdirat(&root, id, Mode::from_raw_mode(0o700)) {
@@ -55,13 +55,13 @@ impl Folder {
                 Err(Errno::NOENT) => continue,
                 result => result.map_err(|errno| Failure::io(what(), errno))?,
             };
-            let folder = Self { root, dir, id: id.to_owned() };
-            let locked = folder.lock_soon(|| !made && !folder.has_record());
+            let directory = Self { root, dir, id: id.to_owned() };
+            let locked = directory.lock_soon(|| !made && !directory.has_record());
             match (made, locked) {
-                (true, true) => return Ok(folder),
+                (true, true) => return Ok(directory),
                 // Removed just now by who found it without a record and without a lock.
-                (false, true) if folder.is_gone() => root = folder.root,
-                (false, true) if !folder.has_record() => return folder.clear_leftover().map(|()| folder),
+                (false, true) if directory.is_gone() => root = directory.root,
+                (false, true) if !directory.has_record() => return directory.clear_leftover().map(|()| directory),
                 _ => break,
             }
         }
@@ -153,13 +153,13 @@ impl Folder {
         }
     }
 
-    /// The next call may have the folder: what it needs is written.
+    /// The next call may have the directory: what it needs is written.
     pub(crate) fn unlock(&self) {
         // An error means that there was no lock.
         let _ = flock(&self.dir, FlockOperation::Unlock);
     }
 
-    /// Removes what a killed call left. A folder that a call is at work in stays.
+    /// Removes what a killed call left. A directory that a call is at work in stays.
     pub(crate) fn remove_leftover(self) -> Result<(), Failure> {
         if !self.lock_soon(|| true) {
             return Err(Failure::new(format!("container {} is being made by another call; try again", self.id)));
@@ -227,7 +227,7 @@ impl Folder {
             }
             result => result,
         };
-        removed.map_err(|errno| Failure::io(format!("remove the state folder of container {}", self.id), errno))
+        removed.map_err(|errno| Failure::io(format!("remove the state directory of container {}", self.id), errno))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -240,7 +240,7 @@ impl Folder {
     }
 
     fn clear(&self) -> Result<(), Failure> {
-        let what = || format!("clear the state folder of container {}", self.id);
+        let what = || format!("clear the state directory of container {}", self.id);
         let entries = Dir::read_from(&self.dir).map_err(|error| Failure::io(what(), error))?;
         for entry in entries {
             let entry = entry.map_err(|error| Failure::io(what(), error))?;
@@ -273,7 +273,7 @@ impl Folder {
     }
 }
 
-/// Ids of all folders under a root.
+/// Ids of all directories under a root.
 pub(crate) fn list(root: &Path) -> Result<Vec<String>, Failure> {
     let what = |error: std::io::Error| Failure::io(format!("list the containers in {root:?}"), error);
     let mut ids = Vec::new();
@@ -283,8 +283,8 @@ pub(crate) fn list(root: &Path) -> Result<Vec<String>, Failure> {
         Ok(entries) => {
             for entry in entries {
                 let entry = entry.map_err(what)?;
-                let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                ids.extend(entry.file_name().into_string().ok().filter(|id| folder && check_id(id).is_ok()));
+                let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                ids.extend(entry.file_name().into_string().ok().filter(|id| directory && check_id(id).is_ok()));
             }
         }
     }

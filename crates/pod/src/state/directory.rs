@@ -1,4 +1,4 @@
-//! Making the state folder fit: on tmpfs, of this boot.
+//! Making the state directory fit: on tmpfs, of this boot.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -20,20 +20,20 @@ use crate::{Error, error::failed};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Parents of a user-namespaced pod's files must be passable, not readable.
 const MODE: u32 = 0o711;
-/// How long a daemon that was ended may still have the folder.
+/// How long a daemon that was ended may still have the directory.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The state folder, ready to be used.
+/// The state directory, ready to be used.
 #[derive(Debug)]
-pub(crate) struct StateFolder {
+pub(crate) struct StateDirectory {
     root: PathBuf,
 }
 
-impl StateFolder {
-    /// Makes the folder and its parts. Where it is not on a tmpfs, one is mounted on it.
+impl StateDirectory {
+    /// Makes the directory and its parts. Where it is not on a tmpfs, one is mounted on it.
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
         if !root.is_absolute() {
-            return Err(Error::invalid(format!("state folder {}: the path is not absolute", root.display())));
+            return Err(Error::invalid(format!("state directory {}: the path is not absolute", root.display())));
         }
         make(root)?;
         if !on_tmpfs(root)? {
@@ -45,7 +45,8 @@ impl StateFolder {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Keeps other daemons from this folder for as long as the descriptor is open. One that is just ending is waited for.
+    /// Keeps other daemons from this directory for as long as the descriptor is open. One that is just ending is waited
+    /// for.
     pub(crate) fn lock(&self) -> Result<OwnedFd, Error> {
         let path = self.root.join("lock");
         let told = format!("lock {}", path.display());
@@ -53,7 +54,7 @@ impl StateFolder {
         match lock_within(&file, ENDING) {
             Ok(()) => Ok(file.into()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                Err(Error::state(format!("{told}: another daemon works on this state folder")))
+                Err(Error::state(format!("{told}: another daemon works on this state directory")))
             }
             Err(error) => Err(failed(told)(error)),
         }
@@ -68,7 +69,8 @@ impl StateFolder {
         Records::new(&self.root)
     }
 
-    /// After a reboot no process of any record lives, and their numbers belong to others. Makes the parts that are missing.
+    /// After a reboot no process of any record lives, and their numbers belong to others. Makes the parts that are
+    /// missing.
     pub(crate) fn void_another_boot(&self) -> Result<(), Error> {
         let source = "/proc/sys/kernel/random/boot_id";
         let boot = fs::read_to_string(source).map_err(failed(format_args!("read {source}")))?;
@@ -107,13 +109,13 @@ impl StateFolder {
     }
 }
 
-fn make(folder: &Path) -> Result<(), Error> {
-    let made = DirBuilder::new().recursive(true).mode(MODE).create(folder);
-    made.map_err(failed(format_args!("create {}", folder.display())))
+fn make(directory: &Path) -> Result<(), Error> {
+    let made = DirBuilder::new().recursive(true).mode(MODE).create(directory);
+    made.map_err(failed(format_args!("create {}", directory.display())))
 }
 
-fn on_tmpfs(folder: &Path) -> Result<bool, Error> {
-    let about = rustix::fs::statfs(folder).map_err(failed(format_args!("statfs {}", folder.display())))?;
+fn on_tmpfs(directory: &Path) -> Result<bool, Error> {
+    let about = rustix::fs::statfs(directory).map_err(failed(format_args!("statfs {}", directory.display())))?;
     Ok(about.f_type as u64 == TMPFS_MAGIC)
 }
 
@@ -123,20 +125,20 @@ mod tests {
 
     #[test]
     fn records_are_void_after_another_boot_and_no_other_time() {
-        let root = tempfile::tempdir().expect("a folder");
-        let folder = StateFolder { root: root.path().to_owned() };
+        let root = tempfile::tempdir().expect("a directory");
+        let directory = StateDirectory { root: root.path().to_owned() };
         let (record, boot) = (root.path().join("container/c"), root.path().join("boot_id"));
-        folder.void_another_boot().expect("new");
+        directory.void_another_boot().expect("new");
         let this = fs::read_to_string(&boot).expect("boot id");
         // As a daemon left it that died while it wrote, or a file system that was full.
         for known in [this.as_str(), ""] {
             fs::create_dir_all(&record).expect("record");
             fs::write(&boot, known).expect("boot id");
-            folder.void_another_boot().expect("this boot");
+            directory.void_another_boot().expect("this boot");
             assert!(record.exists(), "boot id {known:?}");
         }
         fs::write(&boot, "another\n").expect("boot id");
-        folder.void_another_boot().expect("another boot");
+        directory.void_another_boot().expect("another boot");
         assert!(!record.exists());
         assert_eq!(fs::read_to_string(&boot).expect("boot id"), this);
     }
